@@ -1,0 +1,57 @@
+"""Design LLMs that suit the hardware: formulas, catalogue, models and published silicon data behind the book.
+
+Names load on first use, so importing the package costs NumPy and nothing else:
+
+>>> from hwdesign import GB300, NVFP4
+>>> GB300.ridge(NVFP4)
+1875.0
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_ROOFLINE = (
+    "attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity gemm_read_bytes \
+gemm_write_bytes intensity ridge"
+)
+_PRECISION = (
+    "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
+NVFP4 INT8 INT4_G128"
+)
+_DEVICE = (
+    "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
+RTX_5090 RTX_PRO_6000"
+)
+
+# public name -> module that defines it
+_HOME = {
+    **dict.fromkeys(_ROOFLINE.split(), "formulas.roofline"),
+    **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
+    **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
+    **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
+    **dict.fromkeys(("gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
+    **dict.fromkeys(("fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"),
+}
+_MODULES = {
+    "units": "units",
+    "roofline": "formulas.roofline",
+    "silicon": "timing.silicon",
+    "calibration": "timing.calibration",
+}
+
+__all__ = ["__version__", *_HOME, *_MODULES]
+
+
+def __getattr__(name):
+    if name in _MODULES:
+        return importlib.import_module(f"hwdesign.{_MODULES[name]}")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"hwdesign.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'hwdesign' has no attribute {name!r}; public names are {', '.join(sorted(__all__))}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,191 @@
+"""Accelerators as the data of `devices.csv`: one number a row, each with unit, source, date read and status.
+
+Status says how much to trust a number: *datasheet* (a vendor's figure, quoted by the named source), *derived* (worked
+out from other rows), *reported* (read off a device or a tool by somebody), *unverified* (one weak source). A number
+nobody published is absent. Peaks are dense, links are one-way; sparse peaks are kept in rows of their own and no
+formula of the package reads them.
+"""
+
+import csv
+import functools
+import warnings
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
+
+from hwdesign._check import choice
+from hwdesign.catalogue.precision import precision
+from hwdesign.formulas import roofline
+
+AMBIGUOUS = {
+    "A100": ("A100_SXM", "the PCIe card has less bandwidth and is not in the catalogue"),
+    "H100": ("H100_SXM", "H100_PCIE has 24 % less math and 40 % less bandwidth"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One accelerator. Fields that no source states are `None`.
+
+    Parameters
+    ----------
+    name, form_factor : str
+        Catalogue name and what kind of part it is (SXM, PCIe, NVL72 superchip, ...).
+    dense_peak, sparse_peak : mapping of str to float
+        Peak rate by number format [FLOP/s]. `sparse_peak` needs 2:4 structured sparsity and is never a default.
+    memory_bandwidth : float
+        [byte/s]
+    memory_capacity : float
+        [byte], decimal
+    link_bandwidth : float or None
+        To other devices of the domain, one way [byte/s].
+    link_latency : float or None
+        [s]
+    link_domain : int or None
+        Devices that reach each other at `link_bandwidth`.
+    sms : int or None
+        Streaming multiprocessors (compute units on AMD).
+    l2 : float or None
+        Last-level cache shared by the chip [byte].
+
+    Examples
+    --------
+    >>> GB300 = device("GB300")
+    >>> GB300.ridge("nvfp4"), GB300.form_factor
+    (1875.0, 'NVL72 superchip')
+    """
+
+    name: str
+    form_factor: str
+    dense_peak: MappingProxyType  # [FLOP/s]
+    sparse_peak: MappingProxyType  # [FLOP/s]
+    memory_bandwidth: float  # [byte/s]
+    memory_capacity: float  # [byte]
+    link_bandwidth: float | None = None  # [byte/s], one way
+    link_latency: float | None = None  # [s]
+    link_domain: int | None = None  # [device]
+    sms: int | None = None  # [SM]
+    l2: float | None = None  # [byte]
+
+    def peak_flops(self, fmt):
+        """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device multiplies."""
+        rate = precision(fmt).rate
+        if rate not in self.dense_peak:
+            raise ValueError(
+                f"precision must be one {self.name} has a dense peak for ({', '.join(self.dense_peak)}), "
+                f"got {precision(fmt).name!r}, which multiplies at the {rate!r} rate"
+            )
+        return self.dense_peak[rate]
+
+    def ridge(self, fmt):
+        """Ridge point of a number format: dense peak over memory bandwidth [FLOP/byte]."""
+        return float(roofline.ridge(self.peak_flops(fmt), self.memory_bandwidth))
+
+
+@functools.cache
+def rows():
+    """All rows of `devices.csv`, as a tuple of read-only mappings of column to text.
+
+    Returns
+    -------
+    tuple of mapping
+        Columns device, field, precision, value, unit, source, accessed, status; the unit of each value is in `unit`.
+
+    Notes
+    -----
+    Source: the column `source` of each row.
+
+    Examples
+    --------
+    >>> sorted({row["status"] for row in rows()})
+    ['datasheet', 'derived', 'reported', 'unverified']
+    """
+    text = resources.files("hwdesign.catalogue").joinpath("devices.csv").read_text(encoding="utf-8")
+    return tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
+
+
+@functools.cache
+def _devices():
+    names = dict.fromkeys(row["device"] for row in rows())
+    return {name: _device(name) for name in names}
+
+
+def _device(name):
+    fields = {"dense_peak": {}, "sparse_peak": {}}
+    for row in rows():
+        if row["device"] != name:
+            continue
+        if row["field"] in ("dense_peak", "sparse_peak"):
+            fields[row["field"]][row["precision"]] = float(row["value"])
+        elif row["field"] == "form_factor":
+            fields["form_factor"] = row["value"]
+        else:
+            number = float(row["value"])
+            fields[row["field"]] = int(number) if row["field"] in ("sms", "link_domain") else number
+    peaks = {key: MappingProxyType(fields.pop(key)) for key in ("dense_peak", "sparse_peak")}
+    return Device(name=name, **peaks, **fields)
+
+
+def device_names():
+    """Names of the devices of the catalogue.
+
+    Returns
+    -------
+    tuple of str
+        Names (no unit), in the order of `devices.csv`.
+
+    Notes
+    -----
+    Source: `devices.csv`.
+
+    Examples
+    --------
+    >>> device_names()[:3]
+    ('A100_SXM', 'H100_SXM', 'H100_PCIE')
+    """
+    return tuple(_devices())
+
+
+def device(name):
+    """Device by name; a `Device` is returned as it is.
+
+    Parameters
+    ----------
+    name : str or Device
+        Name as in `device_names()`, upper or lower case, with blank, hyphen or underscore. "H100" and "A100" do not say
+        which form factor is meant: they give the SXM module with a `UserWarning` that says so.
+
+    Returns
+    -------
+    Device
+        Its fields carry their units.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    Source: `devices.csv`, one source per number.
+
+    Examples
+    --------
+    >>> device("h100 sxm").peak_flops("bf16") / 1e12
+    989.0
+    """
+    if isinstance(name, Device):
+        return name
+    key = str(name).strip().upper().replace("-", "_").replace(" ", "_")
+    if key in AMBIGUOUS:
+        taken, why = AMBIGUOUS[key]
+        warnings.warn(f"device {name!r} does not name a form factor: taking {taken} ({why})", UserWarning, stacklevel=2)
+        key = taken
+    return choice("device", key, _devices())
+
+
+def __getattr__(name):
+    """The catalogue's names as constants: ``from hwdesign.catalogue.device import GB300``."""
+    if name in _devices():
+        return _devices()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

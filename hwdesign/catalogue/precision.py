@@ -1,0 +1,188 @@
+"""Number formats as they are stored and multiplied, and recipes that assign them to the parts of a model.
+
+Sources: IEEE 754-2019 (binary32, binary16); OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats (MX)
+1.0 for MXFP8 and MXFP4; NVIDIA, "Introducing NVFP4" (2025) for NVFP4; DeepSeek-V3 technical report (2024) for the FP32
+scales of 1 x 128 and 128 x 128 blocks. Read 2026-11-29.
+"""
+
+from dataclasses import dataclass
+
+from hwdesign._check import choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """A number format: element, block scale, and the tensor-core rate it runs at.
+
+    Parameters
+    ----------
+    name : str
+        Name in the catalogue, lower case.
+    label : str
+        Name as it is printed.
+    bits : int
+        Bits of one element [bit].
+    block : tuple of int
+        Shape of the block that shares one scale [element]; empty for a format without block scales.
+    scale_bits : int
+        Bits of one block scale [bit].
+    rate : str
+        The row of the device catalogue whose peak its multiplications reach.
+
+    Notes
+    -----
+    A scale per tensor (NVFP4 has one in FP32) is 4 bytes for the whole tensor and is not counted per element.
+
+    Examples
+    --------
+    >>> NVFP4.bytes, MXFP4.bytes, MXFP8.bytes
+    (0.5625, 0.53125, 1.03125)
+    """
+
+    name: str
+    label: str
+    bits: int  # [bit]
+    block: tuple[int, ...] = ()  # [element]
+    scale_bits: int = 0  # [bit]
+    rate: str
+
+    @property
+    def block_size(self):
+        """Elements that share one scale [element]; 1 without block scales."""
+        size = 1
+        for side in self.block:
+            size *= side
+        return size
+
+    @property
+    def bytes(self):
+        """Stored size of one element, its share of the block scale included [byte]."""
+        return (self.bits + (self.scale_bits / self.block_size if self.block else 0)) / 8
+
+
+FP32 = Precision(name="fp32", label="FP32", bits=32, rate="fp32")
+TF32 = Precision(name="tf32", label="TF32", bits=32, rate="tf32")  # stored as FP32, multiplied with 10 mantissa bits
+BF16 = Precision(name="bf16", label="BF16", bits=16, rate="bf16")
+FP16 = Precision(name="fp16", label="FP16", bits=16, rate="fp16")
+FP8 = Precision(name="fp8", label="FP8", bits=8, rate="fp8")
+FP8_1X128 = Precision(name="fp8_1x128", label="FP8 1x128", bits=8, block=(1, 128), scale_bits=32, rate="fp8")
+FP8_128X128 = Precision(name="fp8_128x128", label="FP8 128x128", bits=8, block=(128, 128), scale_bits=32, rate="fp8")
+MXFP8 = Precision(name="mxfp8", label="MXFP8", bits=8, block=(1, 32), scale_bits=8, rate="fp8")
+MXFP4 = Precision(name="mxfp4", label="MXFP4", bits=4, block=(1, 32), scale_bits=8, rate="fp4")
+NVFP4 = Precision(name="nvfp4", label="NVFP4", bits=4, block=(1, 16), scale_bits=8, rate="fp4")
+INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")
+INT4_G128 = Precision(name="int4_g128", label="INT4 g128", bits=4, block=(1, 128), scale_bits=16, rate="int4")
+
+PRECISIONS = {
+    p.name: p for p in (FP32, TF32, BF16, FP16, FP8, FP8_1X128, FP8_128X128, MXFP8, MXFP4, NVFP4, INT8, INT4_G128)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Which format each part of a model takes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the recipe.
+    weights, activations, outputs, kv_cache : Precision
+        Formats of the GEMM operands B, A, C and of the KV cache.
+    math : Precision
+        The format whose rate the tensor cores run at.
+
+    Examples
+    --------
+    >>> recipe("table2").outputs.name, recipe("nvfp4").outputs.name
+    ('fp8', 'bf16')
+    """
+
+    name: str
+    weights: Precision
+    activations: Precision
+    outputs: Precision
+    kv_cache: Precision
+    math: Precision
+
+    @property
+    def operand_bytes(self):
+        """Element sizes as keywords of the roofline formulas: a (inputs), b (weights), c (outputs) [byte]."""
+        return {"a": self.activations.bytes, "b": self.weights.bytes, "c": self.outputs.bytes}
+
+
+def _recipe(name, weights, activations, outputs, kv_cache, math):
+    return Recipe(name=name, weights=weights, activations=activations, outputs=outputs, kv_cache=kv_cache, math=math)
+
+
+RECIPES = {
+    r.name: r
+    for r in (
+        _recipe("bf16", BF16, BF16, BF16, BF16, BF16),
+        _recipe("fp8", FP8, FP8, BF16, FP8, FP8),
+        _recipe("fp8_block", FP8_128X128, FP8_1X128, BF16, FP8, FP8),
+        _recipe("nvfp4", NVFP4, NVFP4, BF16, FP8, NVFP4),
+        _recipe("mxfp4", MXFP4, MXFP4, BF16, FP8, MXFP4),
+        _recipe("w4a16", INT4_G128, BF16, BF16, BF16, BF16),
+        _recipe("table2", NVFP4, NVFP4, FP8, FP8, NVFP4),
+    )
+}
+
+
+def precision(name):
+    """Number format by name; a `Precision` is returned as it is.
+
+    Parameters
+    ----------
+    name : str or Precision
+        Name as in `PRECISIONS`, upper or lower case.
+
+    Returns
+    -------
+    Precision
+        The format; its sizes are in bits and bytes.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    Source: see the head of this module.
+
+    Examples
+    --------
+    >>> precision("NVFP4").bytes
+    0.5625
+    """
+    return name if isinstance(name, Precision) else choice("precision", str(name).lower(), PRECISIONS)
+
+
+def recipe(name):
+    """Recipe by name; a `Recipe` is returned as it is.
+
+    Parameters
+    ----------
+    name : str or Recipe
+        One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2".
+
+    Returns
+    -------
+    Recipe
+        The formats of weights, activations, outputs and KV cache, and the math rate.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
+
+    Examples
+    --------
+    >>> recipe("nvfp4").operand_bytes
+    {'a': 0.5625, 'b': 0.5625, 'c': 2.0}
+    """
+    return name if isinstance(name, Recipe) else choice("recipe", str(name).lower(), RECIPES)

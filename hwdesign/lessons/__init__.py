@@ -1,0 +1,1 @@
+"""What the notebooks draw and ask; needs the extra [book] (matplotlib, ipywidgets, IPython)."""

@@ -1,0 +1,67 @@
+"""The roofline of a device, with GEMMs on it; used by several chapters."""
+
+import numpy as np
+
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import precision as as_precision
+from hwdesign.formulas.roofline import attainable_flops
+from hwdesign.lessons import style
+
+
+@style.styled
+def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), ax=None):
+    """Attainable rate against arithmetic intensity on log axes, with modelled GEMMs on the roof and measured ones below.
+
+    Parameters
+    ----------
+    device : str or Device
+        Accelerator.
+    precision : str or Precision
+        Number format of the math.
+    modelled : mapping of str to float
+        Label to intensity [FLOP/byte]; the marker sits on the roof.
+    measured : mapping of str to (float, float), optional
+        Label to (intensity [FLOP/byte], rate [FLOP/s]); a cross.
+    limits : (float, float)
+        Range of the intensity axis [FLOP/byte].
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: intensity [FLOP/byte], y: rate [PFLOP/s].
+
+    Raises
+    ------
+    ValueError
+        If the device has no peak for the format.
+
+    Notes
+    -----
+    Source: Williams, Waterman, Patterson 2009.
+
+    Examples
+    --------
+    >>> roofline("GB300", "nvfp4", {"A": 474.0}).get_xlabel()
+    'arithmetic intensity [FLOP/byte]'
+    """
+    device, precision = as_device(device), as_precision(precision)
+    ax = ax or style.axes()
+    peak, ridge = device.peak_flops(precision), device.ridge(precision)
+    roofs = {"peak_flops": peak, "bandwidth": device.memory_bandwidth}
+    x = np.geomspace(*limits, 200)
+    ax.loglog(x, attainable_flops(x, **roofs) / 1e15, color=style.INK)
+    ax.axvline(ridge, color=style.GREY, lw=1, ls=":")
+    ax.annotate(f"ridge {ridge:.0f}", (ridge, 0.12), xycoords=("data", "axes fraction"), xytext=(5, 0),
+                textcoords="offset points", color=style.GREY)  # fmt: skip
+    for i, (label, at) in enumerate(modelled.items()):
+        ax.plot(at, attainable_flops(at, **roofs) / 1e15, "o", color=style.BLUE, zorder=3)
+        ax.annotate(label, (at, attainable_flops(at, **roofs) / 1e15), xytext=(-6, 5 + 9 * (i % 2)),
+                    textcoords="offset points", ha="right", fontsize=9.5)  # fmt: skip
+    for i, (label, (at, rate)) in enumerate((measured or {}).items()):
+        ax.plot(at, rate / 1e15, "x", color=style.ORANGE, mew=2, zorder=3)
+        ax.annotate(label, (at, rate / 1e15), xytext=(7, -4 - 9 * (i % 2)), textcoords="offset points", fontsize=9.5)
+    ax.set_xlabel("arithmetic intensity [FLOP/byte]")
+    ax.set_ylabel(f"{precision.label} rate [PFLOP/s]")
+    return ax

@@ -1,0 +1,185 @@
+"""How a notebook shows things: a figure with its alt text, a sentence with computed numbers, a label for its kind of number."""
+
+import base64
+import html
+import io
+
+from IPython.display import Markdown, display
+from matplotlib import rc_context
+
+from hwdesign._check import choice
+from hwdesign.lessons.style import RC
+
+KINDS = {
+    "modelled": "a formula's result",
+    "published": "printed or released by somebody; has a source",
+    "measured": "timed on a machine; has device, software and date",
+}
+
+
+def badge(kind):
+    """Label that says what kind of number is shown, as HTML.
+
+    Parameters
+    ----------
+    kind : str
+        "modelled", "published" or "measured".
+
+    Returns
+    -------
+    str
+        HTML; no unit.
+
+    Raises
+    ------
+    ValueError
+        If the kind is none of the three.
+
+    Notes
+    -----
+    Source: the three words of this book.
+
+    Examples
+    --------
+    >>> badge("modelled")
+    '<span class="hw-label hw-modelled" title="a formula&#x27;s result">modelled</span>'
+    """
+    meaning = choice("kind", kind, KINDS)
+    return f'<span class="hw-label hw-{kind}" title="{html.escape(meaning)}">{kind}</span>'
+
+
+def svg_uri(ax):
+    """A figure as a data URI: SVG, opaque, the same bytes for the same figure.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+
+    Returns
+    -------
+    str
+        ``data:image/svg+xml;base64,...``; no unit.
+
+    Notes
+    -----
+    Source: RFC 2397.
+
+    Examples
+    --------
+    >>> from hwdesign.lessons.style import axes
+    >>> svg_uri(axes()) == svg_uri(axes())
+    True
+    """
+    return "data:image/svg+xml;base64," + base64.b64encode(_image(ax, "svg")).decode()
+
+
+def figure_html(ax, *, alt, caption, kinds=()):
+    """A figure as one self-contained HTML element with alt text and caption.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+    alt : str
+        What a reader who cannot see it must know: the quantities of both axes and at least one number.
+    caption : str
+        HTML.
+    kinds : sequence of str
+        Kinds of number in the figure, shown as labels before the caption.
+
+    Returns
+    -------
+    str
+        HTML; no unit.
+
+    Raises
+    ------
+    ValueError
+        If the alt text is short or holds no number.
+
+    Notes
+    -----
+    Source: WCAG 2.2, 1.1.1.
+
+    Examples
+    --------
+    >>> from hwdesign.lessons.style import axes
+    >>> figure_html(axes(), alt="time [s] against size, 3 points", caption="")[:25]
+    '<figure class="hw-figure"'
+    """
+    if len(alt) < 20 or not any(c.isdigit() for c in alt):
+        raise ValueError(f"alt must describe the axes and name a number, got {alt!r}")
+    labels = " ".join(badge(kind) for kind in kinds)
+    image = f'<img alt="{html.escape(alt)}" src="{svg_uri(ax)}">'
+    return f'<figure class="hw-figure">{image}<figcaption>{labels} {caption}</figcaption></figure>'
+
+
+def show(ax, *, alt, caption, kinds=()):
+    """Display a figure: HTML with alt text for the book, Jupyter and Colab, and a PNG for viewers that strip HTML.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+    alt, caption : str
+        See `figure_html`.
+    kinds : sequence of str
+        See `figure_html`.
+
+    Raises
+    ------
+    ValueError
+        If the alt text is short or holds no number.
+
+    Notes
+    -----
+    Source: design choice; no quantity is computed, so there is no unit.
+
+    Examples
+    --------
+    >>> from hwdesign.lessons.style import axes
+    >>> show(axes(), alt="time [s] against size, 3 points", caption="Example.")
+    <Figure: time [s] against size, 3 points>
+    """
+    display(Shown(figure_html(ax, alt=alt, caption=caption, kinds=kinds), ax, alt))
+
+
+def say(text):
+    """Display a sentence whose numbers were computed just above, as Markdown.
+
+    Parameters
+    ----------
+    text : str
+        Markdown; units stand in the text.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> say("The ridge lies at 1875 FLOP/byte.")
+    <IPython.core.display.Markdown object>
+    """
+    display(Markdown(text))
+
+
+class Shown:
+    """A displayed figure: the viewer picks HTML, PNG or text."""
+
+    def __init__(self, markup, ax, alt):
+        self.markup, self.ax, self.alt = markup, ax, alt
+
+    def __repr__(self):
+        return f"<Figure: {self.alt}>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": repr(self), "text/html": self.markup, "image/png": _image(self.ax, "png")}
+
+
+def _image(ax, kind):
+    buffer = io.BytesIO()
+    with rc_context(RC):
+        ax.figure.savefig(buffer, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()

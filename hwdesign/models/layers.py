@@ -1,0 +1,110 @@
+"""The matrix multiplications of a transformer layer (Table 1), for a plain dense block with one head count or grouped heads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwdesign._check import dims
+from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas import roofline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    """One matrix multiplication ``C[m, n] = A[m, k] @ B[k, n]``, run `count` times.
+
+    Parameters
+    ----------
+    name : str
+        Name of the linear layer.
+    m, n, k : float or ndarray, broadcastable
+        Dimensions [element], >= 1: tokens, output features, input features.
+    count : int
+        How often it runs [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If a dimension is below 1 or not whole.
+
+    Examples
+    --------
+    >>> float(Gemm(name="down", m=256, n=8192, k=512).flops)
+    2147483648.0
+    """
+
+    name: str
+    m: np.ndarray  # [element]
+    n: np.ndarray  # [element]
+    k: np.ndarray  # [element]
+    count: int = 1
+
+    def __post_init__(self):
+        for name, value in zip("mnk", dims(m=self.m, n=self.n, k=self.k), strict=True):
+            object.__setattr__(self, name, value[()])
+
+    @property
+    def weights(self):
+        """Elements of B [element]."""
+        return self.count * self.n * self.k
+
+    @property
+    def flops(self):
+        """Operations [FLOP]."""
+        return self.count * roofline.gemm_flops(self.m, self.n, self.k)
+
+    def bytes(self, recipe):
+        """Bytes that must move through memory under a recipe [byte]."""
+        return self.count * roofline.gemm_bytes(self.m, self.n, self.k, **as_recipe(recipe).operand_bytes)
+
+
+def transformer_gemms(
+    tokens, *, hidden_size, intermediate_size, num_heads=None, num_kv_heads=None, head_dim=None, gated=False
+):
+    """The linear layers of one dense transformer block as GEMMs: Table 1, and what it leaves out.
+
+    Parameters
+    ----------
+    tokens : array_like of int
+        GEMM-M [element]: concurrency x length in prefill, concurrency in decode.
+    hidden_size, intermediate_size : int
+        H and H' [element].
+    num_heads, num_kv_heads, head_dim : int, optional
+        Query heads, key-value heads, features per head [element]. Without them attention is multi-head with
+        ``num_heads * head_dim = hidden_size``, the case of Table 1.
+    gated : bool
+        Whether the up-projection is a fused gate and up pair, N = 2 H'.
+
+    Returns
+    -------
+    list of Gemm
+        QKV, attention output, up, down; dimensions in elements.
+
+    Raises
+    ------
+    ValueError
+        If a dimension is below 1, or only some of the head arguments are given.
+
+    Notes
+    -----
+    Source: Table 1 of NVIDIA's post on hardware-friendly model design; grouped-query attention after Ainslie et al. 2023.
+
+    Examples
+    --------
+    >>> [(g.name, int(g.n), int(g.k)) for g in transformer_gemms(1, hidden_size=4096, intermediate_size=16384)]
+    [('qkv', 12288, 4096), ('attention output', 4096, 4096), ('up', 16384, 4096), ('down', 4096, 16384)]
+    """
+    heads = (num_heads, num_kv_heads, head_dim)
+    if any(h is None for h in heads) and any(h is not None for h in heads):
+        raise ValueError(f"num_heads, num_kv_heads and head_dim must be given together, got {heads}")
+    hidden_size, intermediate_size = dims(hidden_size=hidden_size, intermediate_size=intermediate_size)
+    query = key_value = hidden_size
+    if num_heads is not None:
+        num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+        query, key_value = num_heads * head_dim, num_kv_heads * head_dim
+    return [
+        Gemm(name="qkv", m=tokens, n=query + 2 * key_value, k=hidden_size),
+        Gemm(name="attention output", m=tokens, n=hidden_size, k=query),
+        Gemm(name="up", m=tokens, n=(2 if gated else 1) * intermediate_size, k=hidden_size),
+        Gemm(name="down", m=tokens, n=hidden_size, k=intermediate_size),
+    ]
