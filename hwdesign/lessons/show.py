@@ -6,6 +6,7 @@ import io
 
 from IPython.display import Markdown, display
 from matplotlib import rc_context
+from PIL import Image
 
 from hwdesign._check import choice
 from hwdesign.lessons.style import RC
@@ -72,6 +73,35 @@ def svg_uri(ax):
     True
     """
     return "data:image/svg+xml;base64," + base64.b64encode(_image(ax, "svg")).decode()
+
+
+def png_uri(ax):
+    """A figure as a data URI: PNG of 64 colours at twice the display size, a third of the SVG's weight.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+
+    Returns
+    -------
+    str
+        ``data:image/png;base64,...``; no unit.
+
+    Notes
+    -----
+    Source: RFC 2397. For the frames of a slider, of which a page holds up to 24.
+
+    Examples
+    --------
+    >>> from hwdesign.lessons.style import axes
+    >>> len(png_uri(axes())) < len(svg_uri(axes()))
+    True
+    """
+    picture = Image.open(io.BytesIO(_image(ax, "png"))).convert("RGB").quantize(64)
+    buffer = io.BytesIO()
+    picture.save(buffer, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def figure_html(ax, *, alt, caption, kinds=()):
@@ -181,5 +211,5 @@ class Shown:
 def _image(ax, kind):
     buffer = io.BytesIO()
     with rc_context(RC):
-        ax.figure.savefig(buffer, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+        ax.figure.savefig(buffer, format=kind, dpi=192, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()

@@ -1,0 +1,25 @@
+"""Figures of the book, one file per chapter; their functions are gathered here."""
+
+from hwdesign.lessons.figures.near_square import (
+    SAME_AREA,
+    byte_budget,
+    dimension_sweep,
+    explore_k,
+    explore_tokens,
+    pair_cost,
+    saturation_ladder,
+    time_by_aspect,
+)
+from hwdesign.lessons.figures.roofline import roofline
+
+__all__ = [
+    "SAME_AREA",
+    "byte_budget",
+    "dimension_sweep",
+    "explore_k",
+    "explore_tokens",
+    "pair_cost",
+    "roofline",
+    "saturation_ladder",
+    "time_by_aspect",
+]

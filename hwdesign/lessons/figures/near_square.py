@@ -2,9 +2,20 @@
 
 import numpy as np
 
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas.roofline import gemm_flops, gemm_intensity
 from hwdesign.lessons import style
+from hwdesign.lessons.explore import Explorer, Frame
+from hwdesign.lessons.figures.roofline import roofline
+from hwdesign.timing.calibration import gemm_seconds, ideal_constants
+from hwdesign.timing.silicon import gemm_grid
+from hwdesign.units import fmt
 
 TICKS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+EXPLORED_K = (128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+EXPLORED_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 8192)
+SAME_AREA = ((1024, 65536), (4096, 16384), (8192, 8192), (16384, 4096), (65536, 1024))  # N, K; 67 M weights each
 
 
 @style.styled
@@ -103,7 +114,7 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
         ax.plot(at, rate / 1e15, "o", mfc="none", ms=10, color=style.FRAMEWORK[name][0])
     for label, at in (marks or {}).items():
         ax.axvline(at, color=style.GREY, ls=":", lw=1.2)
-        ax.annotate(label, (at, 0.02), xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
+        ax.annotate(label, (at, 0.72), xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
                     rotation=90, ha="right", va="bottom", fontsize=9, color=style.GREY)  # fmt: skip
     ax.set_xscale("log")
     style.log2_ticks(ax.xaxis, TICKS)
@@ -248,3 +259,124 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     ax.set_ylabel("relative to the best shape [dimensionless]")
     ax.legend(fontsize=9)
     return ax
+
+
+def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLORED_K):
+    """Slider over the reduction dimension: the GEMM on the roofline, modelled and measured.
+
+    Parameters
+    ----------
+    device, precision : str
+        A measured slice; the recipe has the name of the precision.
+    m, n : int
+        Fixed dimensions [element], on the measured grid.
+    sizes : sequence of int
+        Reduction dimensions K [element], on the measured grid.
+
+    Returns
+    -------
+    Explorer
+        Frame data: k [element], bound and measured times [s] by framework, intensity [FLOP/byte].
+
+    Raises
+    ------
+    ValueError
+        If a size was not measured.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> explore_k(sizes=(512, 1024))
+    <Explorer reduction-dimension: reduction dimension K [element] over K = 512 to K = 1024>
+    """
+    grids = {name: gemm_grid(device, precision, name) for name in ("sglang", "trtllm")}
+    ideal = ideal_constants(device, precision)
+    size = as_recipe(precision).operand_bytes
+
+    def draw(i):
+        k = sizes[i]
+        work = gemm_flops(m, n, k)
+        at = float(gemm_intensity(m, n, k, **size))
+        bound = float(gemm_seconds(m, n, k, precision, ideal))
+        seconds = {name: float(grid.at(m, n, k)) for name, grid in grids.items()}
+        points = {style.FRAMEWORK[name][2]: (at, work / t) for name, t in seconds.items()}
+        ax = roofline(device, precision, {f"bound, K = {k}": at}, measured=points, limits=(80, 6000))
+        ax.set_ylim(0.1, 20)
+        side = "memory-bound" if at < as_device(device).ridge(precision) else "compute-bound"
+        told = ", ".join(f"{style.FRAMEWORK[name][2]} {fmt(t, 's')}" for name, t in seconds.items())
+        text = f"K = {k}: {at:.0f} FLOP/byte, {side}. Bound {fmt(bound, 's')}; measured {told}."
+        alt = f"Rate [PFLOP/s] against arithmetic intensity [FLOP/byte], both logarithmic. {text}"
+        return Frame(ax=ax, alt=alt, text=text, data={"k": int(k), "intensity": at, "bound": bound, "measured": seconds})
+
+    caption = f"One GEMM with M = {m}, N = {n} on {device} in {precision}, BF16 output, as K grows."
+    return Explorer(
+        "reduction-dimension",
+        "reduction dimension K [element]",
+        [f"K = {k}" for k in sizes],
+        draw,
+        caption=caption,
+        kinds=["modelled", "published"],
+    )
+
+
+def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS, shapes=SAME_AREA):
+    """Slider over the token count: time of weight matrices with the same number of weights, from flat to tall.
+
+    Parameters
+    ----------
+    device, precision : str
+        A measured slice; the recipe has the name of the precision.
+    tokens : sequence of int
+        M [element], on the measured grid.
+    shapes : sequence of (int, int)
+        (N, K) [element], on the measured grid, equal products.
+
+    Returns
+    -------
+    Explorer
+        Frame data: m [element], bound and measured times [s], one per shape.
+
+    Raises
+    ------
+    ValueError
+        If a size was not measured.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> explore_tokens(tokens=(16, 8192))
+    <Explorer same-area: tokens M [element] over M = 16 to M = 8192>
+    """
+    grids = {name: gemm_grid(device, precision, name) for name in ("sglang", "trtllm")}
+    ideal = ideal_constants(device, precision)
+    n, k = np.array(shapes).T
+
+    def draw(i):
+        m = tokens[i]
+        seconds = {name: grid.at(m, n, k) for name, grid in grids.items()}
+        bound = gemm_seconds(m, n, k, precision, ideal)
+        best = {name: int(np.nanargmin(t)) for name, t in seconds.items()}
+        told = ", ".join(
+            f"{style.FRAMEWORK[name][2]} {n[b]} x {k[b]} ({fmt(seconds[name][b], 's')})" for name, b in best.items()
+        )
+        low = int(np.argmin(bound))
+        text = f"M = {m}: fastest N x K measured: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
+        alt = f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of {fmt(n[0] * k[0], '')} weights. {text}"
+        data = {"m": int(m), "bound": bound.tolist(), "measured": {name: t.tolist() for name, t in seconds.items()}}
+        return Frame(ax=time_by_aspect(n / k, seconds, bound=bound), alt=alt, text=text, data=data)
+
+    caption = f"Weight matrices of equal size, {device} in {precision}, BF16 output, from tall (N/K small) to flat (N/K large)."
+    return Explorer(
+        "same-area",
+        "tokens M [element]",
+        [f"M = {m}" for m in tokens],
+        draw,
+        caption=caption,
+        kinds=["modelled", "published"],
+    )

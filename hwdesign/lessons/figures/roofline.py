@@ -57,8 +57,9 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
                 textcoords="offset points", color=style.GREY)  # fmt: skip
     for i, (label, at) in enumerate(modelled.items()):
         ax.plot(at, attainable_flops(at, **roofs) / 1e15, "o", color=style.BLUE, zorder=3)
-        ax.annotate(label, (at, attainable_flops(at, **roofs) / 1e15), xytext=(-6, 5 + 9 * (i % 2)),
-                    textcoords="offset points", ha="right", fontsize=9.5)  # fmt: skip
+        place = {"xytext": (-8, 5), "ha": "right"} if i % 2 == 0 else {"xytext": (8, -12), "ha": "left"}
+        here = (at, attainable_flops(at, **roofs) / 1e15)
+        ax.annotate(label, here, textcoords="offset points", fontsize=9.5, **place)
     for i, (label, (at, rate)) in enumerate((measured or {}).items()):
         ax.plot(at, rate / 1e15, "x", color=style.ORANGE, mew=2, zorder=3)
         ax.annotate(label, (at, rate / 1e15), xytext=(7, -4 - 9 * (i % 2)), textcoords="offset points", fontsize=9.5)
