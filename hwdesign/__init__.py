@@ -11,18 +11,12 @@ import importlib
 
 __version__ = "0.1.0"
 
-_ROOFLINE = (
-    "attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity gemm_read_bytes \
+_ROOFLINE = "attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity gemm_read_bytes \
 gemm_write_bytes intensity ridge"
-)
-_PRECISION = (
-    "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
+_PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
-)
-_DEVICE = (
-    "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
+_DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
 RTX_5090 RTX_PRO_6000"
-)
 
 # public name -> module that defines it
 _HOME = {

@@ -95,9 +95,7 @@ def main(wheel, out=OUT):
                     (out / file).write_bytes(data)
                     kernel, gpu = ("; ".join(sorted(set(rows[c].to_pylist()))) for c in ("kernel_source", "device"))
                     digest = hashlib.sha256(data).hexdigest()
-                    manifest.append(
-                        (device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path)
-                    )
+                    manifest.append((device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path))
                     print(f"{file}: {rows.num_rows} rows, {len(data) / 1e3:.0f} kB", file=sys.stderr)
     with open(out / "manifest.csv", "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, lineterminator="\n")

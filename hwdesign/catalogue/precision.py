@@ -73,9 +73,7 @@ NVFP4 = Precision(name="nvfp4", label="NVFP4", bits=4, block=(1, 16), scale_bits
 INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")
 INT4_G128 = Precision(name="int4_g128", label="INT4 g128", bits=4, block=(1, 128), scale_bits=16, rate="int4")
 
-PRECISIONS = {
-    p.name: p for p in (FP32, TF32, BF16, FP16, FP8, FP8_1X128, FP8_128X128, MXFP8, MXFP4, NVFP4, INT8, INT4_G128)
-}
+PRECISIONS = {p.name: p for p in (FP32, TF32, BF16, FP16, FP8, FP8_1X128, FP8_128X128, MXFP8, MXFP4, NVFP4, INT8, INT4_G128)}
 
 
 @dataclass(frozen=True, kw_only=True)

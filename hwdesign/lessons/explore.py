@@ -79,9 +79,7 @@ class Explorer:
     def frames(self):
         """All positions as mappings: src (data URI), alt, value, text, data (SI units)."""
         drawn = ((value, self.draw(i)) for i, value in enumerate(self.values))
-        return [
-            {"src": png_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data} for value, f in drawn
-        ]
+        return [{"src": png_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data} for value, f in drawn]
 
     def html(self):
         """The static form: every frame inline, no kernel and no library needed."""

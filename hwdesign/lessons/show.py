@@ -75,6 +75,29 @@ def svg_uri(ax):
     return "data:image/svg+xml;base64," + base64.b64encode(_image(ax, "svg")).decode()
 
 
+def save_svg(ax, path):
+    """Write a figure as an SVG file, the same bytes for the same figure.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+    path : pathlib.Path
+        File to write; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from hwdesign.lessons.style import axes
+    >>> save_svg(axes(), pathlib.Path(tempfile.mkdtemp()) / "figure.svg")
+    """
+    path.write_bytes(_image(ax, "svg"))
+
+
 def png_uri(ax):
     """A figure as a data URI: PNG of 64 colours at twice the display size, a third of the SVG's weight.
 

@@ -58,9 +58,7 @@ class Gemm:
         return self.count * roofline.gemm_bytes(self.m, self.n, self.k, **as_recipe(recipe).operand_bytes)
 
 
-def transformer_gemms(
-    tokens, *, hidden_size, intermediate_size, num_heads=None, num_kv_heads=None, head_dim=None, gated=False
-):
+def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None, num_kv_heads=None, head_dim=None, gated=False):
     """The linear layers of one dense transformer block as GEMMs: Table 1, and what it leaves out.
 
     Parameters

@@ -62,9 +62,7 @@ class GemmGrid:
         if off.any():
             bad = wanted[off].flat[0] if wanted.ndim else wanted
             near = sorted(int(grid[i]) for i in np.argsort(np.abs(grid - bad))[:2])
-            raise ValueError(
-                f"{axis} must be a measured size of {self.label}, got {bad}; nearest are {near[0]} and {near[1]}"
-            )
+            raise ValueError(f"{axis} must be a measured size of {self.label}, got {bad}; nearest are {near[0]} and {near[1]}")
         return place
 
     @property

@@ -6,11 +6,12 @@ from hwdesign.lessons.figures.near_square import (
     dimension_sweep,
     explore_k,
     explore_tokens,
+    opening,
     pair_cost,
     saturation_ladder,
     time_by_aspect,
 )
-from hwdesign.lessons.figures.roofline import roofline
+from hwdesign.lessons.figures.roofline import ridges, roofline
 
 __all__ = [
     "SAME_AREA",
@@ -18,7 +19,9 @@ __all__ = [
     "dimension_sweep",
     "explore_k",
     "explore_tokens",
+    "opening",
     "pair_cost",
+    "ridges",
     "roofline",
     "saturation_ladder",
     "time_by_aspect",

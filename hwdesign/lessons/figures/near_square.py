@@ -249,9 +249,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
         ax.semilogx(ratio, cost, color=color, label=label)
         best = int(np.argmin(cost))
         ax.plot(ratio[best], cost[best], "o", color=color)
-    for (label, (at, cost)), color in zip(
-        (measured or {}).items(), (style.BLUE, style.ORANGE, style.GREEN), strict=False
-    ):
+    for (label, (at, cost)), color in zip((measured or {}).items(), (style.BLUE, style.ORANGE, style.GREEN), strict=False):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
     ax.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16], ["1/4", "1/2", "1", "2", "4", "8", "16"])
     ax.xaxis.minorticks_off()
@@ -259,6 +257,46 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     ax.set_ylabel("relative to the best shape [dimensionless]")
     ax.legend(fontsize=9)
     return ax
+
+
+def opening(device="GB300", precision="nvfp4", *, m=8192, n=10240, engines=("trtllm", "sglang", "vllm")):
+    """Figure 4 in one call: published throughput against K beside the bound.
+
+    Parameters
+    ----------
+    device, precision : str
+        A measured slice; the recipe has the name of the precision.
+    m, n : int
+        Fixed dimensions [element], on the measured grid.
+    engines : sequence of str
+        Frameworks to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: K [element] (log), y: rate [PFLOP/s].
+
+    Raises
+    ------
+    ValueError
+        If a slice was not measured.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> opening().get_xlabel()
+    'reduction dimension K [element]'
+    """
+    grids = {name: gemm_grid(device, precision, name) for name in engines}
+    k = next(iter(grids.values())).k
+    k = k[(k >= TICKS[0]) & (k <= TICKS[-1])]
+    work = gemm_flops(m, n, k)
+    bound = {"roofline bound": work / gemm_seconds(m, n, k, precision, ideal_constants(device, precision))}
+    measured = {name: work / grid.at(m, n, k) for name, grid in grids.items()}
+    return dimension_sweep(k, measured, modelled=bound, xlabel="reduction dimension K")
 
 
 def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLORED_K):
@@ -362,9 +400,7 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
         seconds = {name: grid.at(m, n, k) for name, grid in grids.items()}
         bound = gemm_seconds(m, n, k, precision, ideal)
         best = {name: int(np.nanargmin(t)) for name, t in seconds.items()}
-        told = ", ".join(
-            f"{style.FRAMEWORK[name][2]} {n[b]} x {k[b]} ({fmt(seconds[name][b], 's')})" for name, b in best.items()
-        )
+        told = ", ".join(f"{style.FRAMEWORK[name][2]} {n[b]} x {k[b]} ({fmt(seconds[name][b], 's')})" for name, b in best.items())
         low = int(np.argmin(bound))
         text = f"M = {m}: fastest N x K measured: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
         alt = f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of {fmt(n[0] * k[0], '')} weights. {text}"

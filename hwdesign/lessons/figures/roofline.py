@@ -66,3 +66,46 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
     ax.set_xlabel("arithmetic intensity [FLOP/byte]")
     ax.set_ylabel(f"{precision.label} rate [PFLOP/s]")
     return ax
+
+
+@style.styled
+def ridges(devices, *, ax=None):
+    """Ridge points of devices by number format, on a logarithmic axis.
+
+    Parameters
+    ----------
+    devices : sequence of Device
+        Accelerators, drawn from top to bottom.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: ridge [FLOP/byte] (log), y: device.
+
+    Notes
+    -----
+    Source: the device catalogue.
+
+    Examples
+    --------
+    >>> ridges([as_device("GB300")]).get_xlabel()
+    'ridge point [FLOP/byte]'
+    """
+    ax = ax or style.axes(height=1.1 + 0.29 * len(devices))
+    rows = np.arange(len(devices))[::-1]
+    looks = {
+        "BF16 or FP16": ("bf16", "fp16", style.BLUE, "o"),
+        "FP8": ("fp8", "", style.GREEN, "s"),
+        "FP4": ("fp4", "", style.ORANGE, "^"),
+    }
+    for label, (first, second, color, marker) in looks.items():
+        peaks = [d.dense_peak.get(first, d.dense_peak.get(second, np.nan)) for d in devices]
+        ax.plot([p / d.memory_bandwidth for p, d in zip(peaks, devices, strict=True)], rows, marker, color=color, label=label)
+    ax.set_yticks(rows, [d.name.replace("_", " ") for d in devices])
+    ax.set_xscale("log")
+    style.log2_ticks(ax.xaxis, (100, 200, 500, 1000, 2000))
+    ax.set_xlabel("ridge point [FLOP/byte]")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3)
+    return ax

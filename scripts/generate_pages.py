@@ -1,0 +1,183 @@
+"""Write the pages that come from code: the hardware catalogue, the API reference and the opening figure.
+
+    python scripts/generate_pages.py [--out book]
+
+The Markdown is committed, so that it can be read without building; a test compares it with what this script writes.
+"""
+
+import argparse
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import hwdesign
+from hwdesign.catalogue.device import device, device_names, rows
+from hwdesign.units import GIB, fmt
+
+ROOT = Path(__file__).parents[1]
+FORMATS = ("16 bit", "fp8", "fp4")
+
+
+def table(header, body):
+    """A Markdown table."""
+    line = lambda cells: "| " + " | ".join(str(c) for c in cells) + " |"  # noqa: E731
+    return "\n".join([line(header), line(["---"] * len(header)), *map(line, body)])
+
+
+def quantity(row):
+    """The value of a catalogue row with its unit, as text."""
+    if row["field"] == "form_factor":
+        return row["value"]
+    return fmt(float(row["value"]), row["unit"], digits=4)
+
+
+def overview():
+    """One row a device: peaks, bandwidth, capacity, ridge."""
+    body = []
+    for d in map(device, device_names()):
+        rates = {"16 bit": d.dense_peak.get("bf16", d.dense_peak["fp16"]), **d.dense_peak}  # a T4 has FP16 alone
+        peaks = [fmt(rates[f], "FLOP/s", digits=4) if f in rates else "–" for f in FORMATS]
+        ridges = [f"{rates[f] / d.memory_bandwidth:.0f}" if f in rates else "–" for f in FORMATS]
+        link = fmt(d.link_bandwidth, "byte/s") if d.link_bandwidth else "–"
+        body.append(
+            [f"`{d.name}`", *peaks, fmt(d.memory_bandwidth, "byte/s", digits=4), fmt(d.memory_capacity, "byte"), link, *ridges]
+        )
+    head = ["device", "16 bit", "FP8", "FP4", "memory", "capacity", "link, one way", "ridge 16 bit", "ridge FP8", "ridge FP4"]
+    return table(head, body)
+
+
+def factors_of_two():
+    """The classic errors by a factor of about two, each with numbers from the catalogue."""
+    h100 = device("H100_SXM")
+    dense, sparse = h100.dense_peak["bf16"], h100.sparse_peak["bf16"]
+    rate = 0.485 * dense  # a run at 48.5 % of the dense peak, the case of fms-fsdp issue 89
+    binary = 80 * GIB
+    body = [
+        ["dense or sparse", f"H100 SXM BF16: {fmt(dense, 'FLOP/s')} or {fmt(sparse, 'FLOP/s', digits=4)}",
+         f"a kernel at {fmt(rate, 'FLOP/s')} uses {rate / dense:.1%} of the math; divided by the sparse peak it seems {rate / sparse:.1%}"],
+        ["one way or both ways", f"NVLink of an H100: {fmt(h100.link_bandwidth, 'byte/s')} or {fmt(2 * h100.link_bandwidth, 'byte/s')}",
+         "an exchange that sends 450 GB each way takes 1 s, not 0.5 s"],
+        ["GB or GiB", f"80 GB is {fmt(80e9, 'byte')}, 80 GiB is {fmt(binary, 'byte', digits=4)}",
+         f"{binary / 80e9 - 1:.1%} more or less room for the cache of a model"],
+        ["FLOP or MAC", f"1024 x 1024 x 1024: {2 * 1024**3:,} FLOP, {1024**3:,} multiply-adds",
+         "a count of multiply-adds divided by a peak in FLOP/s halves every time"],
+    ]  # fmt: skip
+    return table(["confusion", "the two numbers", "what goes wrong"], body)
+
+
+def ridge_text():
+    """The picture of the ridges in words."""
+    names = [d for d in device_names() if "fp4" in device(d).dense_peak]
+    low, high = device("A100_SXM").ridge("bf16"), device("GB300").ridge("nvfp4")
+    top = max(names, key=lambda d: device(d).ridge("nvfp4"))
+    return low, high, top
+
+
+def hardware_page():
+    """The hardware catalogue."""
+    low, high, top = ridge_text()
+    parts = [
+        "# Hardware catalogue",
+        "<!-- written by scripts/generate_pages.py from hwdesign/catalogue/devices.csv; do not edit -->",
+        "Every device constant of the book, with its source and the date it was read. Peaks are dense, links are one-way, prefixes are decimal. "
+        "A number that nobody published is absent.",
+        "## At a glance",
+        overview(),
+        "The ridge is the peak rate over the memory bandwidth, in FLOP/byte: the intensity a computation needs to keep the math units busy.",
+        "```{image} ridges.svg\n"
+        f":alt: Ridge point in FLOP/byte on a logarithmic axis for {len(device_names())} devices in 16 bits, FP8 and FP4: from {low:.0f} for the "
+        f"A100 in BF16 to {high:.0f} for the GB300 in FP4.\n:class: hw-opening\n```",
+        f"**Read the figure.** From left to right a computation needs more operations per byte. An A100 in BF16 is satisfied with {low:.0f}; a GB300 in FP4 "
+        f"asks for {high:.0f}, {high / low:.0f} times as many. In every device the ridge grows as the number format shrinks, because the math rate grows and the "
+        f"bandwidth does not. The highest FP4 ridge belongs to {top}.",
+        "## Four errors by a factor of two",
+        factors_of_two(),
+        "## Names",
+        "`hwdesign.device(name)` accepts these names in any case, with blank, hyphen or underscore. \"H100\" and \"A100\" do not say which form factor is meant: "
+        "they give the SXM module, with a warning that says so.",
+        "## What the status means",
+        table(["status", "meaning"], [
+            ["datasheet", "a figure of the vendor, quoted by the named source"],
+            ["derived", "worked out from other figures"],
+            ["reported", "read off a device or a tool by somebody, or a planning value of a tool"],
+            ["unverified", "one weak source, or from memory: do not build on it"],
+        ]),
+        "## All numbers",
+    ]  # fmt: skip
+    for name in device_names():
+        body = [
+            [r["field"].replace("_", " "), r["precision"] or "", quantity(r), r["status"], r["source"], r["accessed"]]
+            for r in rows()
+            if r["device"] == name
+        ]
+        parts += [f"### {name.replace('_', ' ')}", table(["field", "format", "value", "status", "source", "read"], body)]
+    return "\n\n".join(parts) + "\n"
+
+
+def docstring(text):
+    """A NumPy-style docstring as Markdown: paragraphs, lists for the sections, code for the examples."""
+    out, section = [], None
+    lines = inspect.cleandoc(text).splitlines()
+    for i, line in enumerate(lines):
+        following = lines[i + 1] if i + 1 < len(lines) else ""
+        if following and set(following) == {"-"} and line:
+            if section == "Examples":
+                out.append("```")
+            section = line
+            out += ["", f"**{section}**", ""] + (["```python"] if section == "Examples" else [])
+        elif line and set(line) == {"-"}:
+            continue
+        elif section in ("Parameters", "Returns", "Raises") and line:
+            indented = line.startswith("    ")
+            name, colon, kind = line.partition(" : ")
+            entry = f"- `{name}` ({kind})" if colon else f"- {line}" if section == "Returns" else f"- `{line}`"
+            out.append(f"  {line.strip()}" if indented else entry)
+        else:
+            out.append(re.sub(r"``([^`]+)``", r"`\1`", line) if section != "Examples" else line)
+    return "\n".join(out + (["```"] if section == "Examples" else []))
+
+
+def api_page():
+    """The API reference: every public name by module, from its docstring."""
+    homes = {}
+    for name, home in hwdesign._HOME.items():
+        homes.setdefault(home, []).append(name)
+    parts = [
+        "# API reference",
+        "<!-- written by scripts/generate_pages.py from the docstrings; do not edit -->",
+        "All names are imported from `hwdesign`. Dimensions accept a number, a list or an array and broadcast; a scalar gives a scalar. Quantities are in "
+        "SI base units: second, byte, FLOP. Constants (`GB300`, `NVFP4`, ...) are listed in the {doc}`hardware` and in {doc}`notation`.",
+    ]
+    for home, names in homes.items():
+        module = importlib.import_module(f"hwdesign.{home}")
+        parts += [f"## {home}", docstring(module.__doc__)]
+        for name in names:
+            item = getattr(module, name)
+            if not (inspect.isfunction(item) or inspect.isclass(item)):
+                continue
+            signature = "" if inspect.isclass(item) else str(inspect.signature(item))
+            parts += [f"### {name}", f"```python\n{name}{signature}\n```", docstring(item.__doc__)]
+    return "\n\n".join(parts) + "\n"
+
+
+def pictures(out):
+    """Figures of pages without code: the opening figure and the ridges."""
+    from hwdesign.lessons import figures
+    from hwdesign.lessons.show import save_svg
+
+    save_svg(figures.opening(), out / "opening.svg")
+    save_svg(figures.ridges([device(d) for d in device_names()]), out / "ridges.svg")
+
+
+def main(out):
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "hardware.md").write_text(hardware_page(), encoding="utf-8")
+    (out / "api.md").write_text(api_page(), encoding="utf-8")
+    pictures(out)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "book", help="folder to write to")
+    main(parser.parse_args().out)

@@ -1,0 +1,142 @@
+"""Formulas: published integers, independent oracles, limits, and errors that name the argument."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwdesign import units
+from hwdesign.formulas import roofline as r
+
+dimension = st.integers(1, 2**22)
+size = st.sampled_from([0.5625, 0.53125, 1.0, 1.03125, 2.0, 4.0])
+
+
+def test_published_intensities_of_table_2():
+    m = np.array([256, 2048, 16384])
+    flops, moved = r.gemm_flops(m, 8192, 512), r.gemm_bytes(m, 8192, 512, a=0.5625, b=0.5625, c=1.0)
+    assert np.round(r.intensity(flops, moved)).tolist() == [474, 871, 973]
+    assert round(r.gemm_intensity(np.inf, 8192, 512, a=0.5625, b=0.5625, c=1.0)) == 989
+
+
+def test_published_times_of_table_2():
+    m = np.array([256, 2048, 16384])
+    assert np.round(r.gemm_flops(m, 8192, 512) / 15e15 * 1e6, 2).tolist() == [0.14, 1.15, 9.16]
+    read = r.gemm_read_bytes(m, 8192, 512, a=0.5625, b=0.5625) / 8e12 * 1e6
+    assert np.round(read, 3).tolist() == [0.304, 0.369, 0.885]  # the post prints 0.89
+    assert np.round(r.gemm_write_bytes(m, 8192, c=1.0) / 8e12 * 1e6, 1).tolist() == [0.3, 2.1, 16.8]
+
+
+def test_half_a_byte_per_nvfp4_element_would_not_give_table_2():
+    read = r.gemm_read_bytes(np.array([256, 2048, 16384]), 8192, 512, a=0.5, b=0.5) / 8e12 * 1e6
+    assert np.round(read, 2).tolist() == [0.27, 0.33, 0.79]
+
+
+def test_ridge_and_break_even_of_the_chapter():
+    assert r.ridge(15e15, 8e12) == 1875
+    assert round(r.break_even_k(np.inf, 8192, ridge_point=1875, a=0.5625, b=0.5625, c=1.0)) == 1002
+    assert round(r.break_even_k(np.inf, 8192, ridge_point=1875, a=0.5625, b=0.5625, c=2.0)) == 2004
+    assert round(r.critical_dimension(1875, 0.5625)) == 527
+
+
+def test_flop_is_two_per_multiply_add():
+    assert r.gemm_flops(1024, 1024, 1024) == 2_147_483_648  # fvcore issue 69: 1,073,741,824 multiply-adds
+
+
+def test_no_integer_overflow():
+    n = 2**22
+    assert r.gemm_flops(n, n, n) == 2.0**67
+    assert r.gemm_flops(np.int64(n), np.array([n]), n)[0] == 2.0**67
+
+
+@given(dimension, dimension, dimension, size, size, size)
+def test_identity_agrees_with_counting(m, n, k, a, b, c):
+    counted = r.intensity(r.gemm_flops(m, n, k), r.gemm_bytes(m, n, k, a=a, b=b, c=c))
+    assert np.isclose(counted, r.gemm_intensity(m, n, k, a=a, b=b, c=c), rtol=1e-12)
+    assert counted <= 2 * min(n / a, m / b, k / c)
+
+
+@given(dimension, dimension, size, size, size, st.floats(10, 5000))
+def test_break_even_lies_on_the_ridge(m, n, a, b, c, ridge_point):
+    k = r.break_even_k(m, n, ridge_point=ridge_point, a=a, b=b, c=c)
+    if np.isfinite(k):
+        assert np.isclose(r.gemm_intensity(m, n, k, a=a, b=b, c=c), ridge_point, rtol=1e-6)
+    else:
+        assert r.gemm_intensity(m, n, 1e30, a=a, b=b, c=c) <= ridge_point * (1 + 1e-12)
+
+
+@given(dimension, dimension, dimension)
+def test_more_of_any_dimension_never_lowers_the_intensity(m, n, k):
+    at = {"a": 0.5625, "b": 0.5625, "c": 2.0}
+    base = r.gemm_intensity(m, n, k, **at)
+    assert all(r.gemm_intensity(*shape, **at) >= base for shape in ((m + 1, n, k), (m, n + 1, k), (m, n, k + 1)))
+
+
+def test_arrays_equal_loops_and_scalars_stay_scalars():
+    m, n = np.array([1, 7, 4096])[:, None], np.array([128, 8192])[None, :]
+    array = r.gemm_bytes(m, n, 512, a=1, b=2, c=4)
+    loop = [[r.gemm_bytes(int(i), int(j), 512, a=1, b=2, c=4) for j in n[0]] for i in m[:, 0]]
+    assert array.shape == (3, 2) and (array == loop).all()
+    assert np.ndim(r.gemm_flops(1, 2, 3)) == 0 and isinstance(r.gemm_flops(1, 2, 3), float)
+    assert r.gemm_flops([1, 2], 3, 4).tolist() == [24, 48]
+
+
+def test_attainable_rate_and_bound_are_the_two_roofs():
+    roofs = {"peak_flops": 15e15, "bandwidth": 8e12}
+    assert r.attainable_flops(100, **roofs) == 8e14 and r.attainable_flops(1e5, **roofs) == 15e15
+    assert r.bound_time(15e15, 1, **roofs) == 1 and r.bound_time(1, 8e12, **roofs) == 1
+    flops, moved = r.gemm_flops(64, 8192, 512), r.gemm_bytes(64, 8192, 512, a=1, b=1, c=1)
+    assert np.isclose(flops / r.bound_time(flops, moved, **roofs), r.attainable_flops(flops / moved, **roofs))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: r.gemm_flops(1, 1, 0), "k must be >= 1, got 0"),
+        (lambda: r.gemm_flops(1, [8, -3], 1), "n must be >= 1, got -3"),
+        (lambda: r.gemm_flops(2.5, 1, 1), "m must be a whole number, got 2.5"),
+        (lambda: r.gemm_flops(float("nan"), 1, 1), "m must be >= 1, got nan"),
+        (lambda: r.gemm_flops(float("inf"), 1, 1), "m must be a whole number, got inf"),
+        (lambda: r.gemm_flops("8", 1, 1), "m must be a number or an array of numbers, got '8'"),
+        (lambda: r.gemm_flops(None, 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(True, 1, 1), "m must be a number"),
+        (lambda: r.gemm_bytes(1, 1, 1, a=0, b=1, c=1), "a must be > 0, got 0"),
+        (lambda: r.gemm_write_bytes(1, 1, c=-1), "c must be > 0, got -1"),
+        (lambda: r.ridge(1e15, 0), "bandwidth must be > 0, got 0"),
+        (lambda: r.critical_dimension(-1, 1), "ridge_point must be > 0, got -1"),
+        (lambda: units.fmt(1, "s", digits=0), "digits must be >= 1, got 0"),
+    ],
+)
+def test_bad_input_is_named(call, says):
+    with pytest.raises(ValueError, match="must be") as error:
+        call()
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (999.96, "s", "1 ks"),
+        (1e-3, "s", "1 ms"),
+        (0, "s", "0 s"),
+        (-2.5e12, "byte/s", "-2.5 TB/s"),
+        (1875, "FLOP/byte", "1875 FLOP/byte"),
+        (float("inf"), "s", "inf s"),
+        (2.33e-5, "s", "23.3 µs"),
+        (80e9, "byte", "80 GB"),
+    ],
+)
+def test_fmt_scales_once(value, unit, text):
+    assert units.fmt(value, unit) == text
+
+
+def test_ten_million_shapes_in_two_seconds():
+    shapes = np.random.default_rng(0).integers(1, 2**15, (3, 10_000_000)).astype(float)
+    start = time.process_time()
+    flops = r.gemm_flops(*shapes)
+    moved = r.gemm_bytes(*shapes, a=0.5625, b=0.5625, c=2.0)
+    bound = r.bound_time(flops, moved, peak_flops=15e15, bandwidth=8e12)
+    spent = time.process_time() - start
+    assert bound.shape == (10_000_000,) and spent < 2, f"{spent:.2f} s"
