@@ -137,7 +137,7 @@ def precision(name):
     Returns
     -------
     Precision
-        The format; its sizes are in bits and bytes.
+        The format; its sizes are in [bit] and [byte].
 
     Raises
     ------
@@ -167,7 +167,7 @@ def recipe(name):
     Returns
     -------
     Recipe
-        The formats of weights, activations, outputs and KV cache, and the math rate.
+        The formats of weights, activations, outputs and KV cache [byte per element], and the math rate.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def recipe(name):
 
     Notes
     -----
-    "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
+    Source: see the head of this module. "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
 
     Examples
     --------

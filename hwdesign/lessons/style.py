@@ -7,8 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-INK, GREY, GRID = "#1f2933", "#6b7785", "#e3e8ee"
-BLUE, ORANGE, GREEN, PURPLE = "#0b5fa5", "#c8550c", "#1b7f5c", "#7a4fa3"
+INK, GREY, GRID = "#1f2933", "#5a6572", "#e3e8ee"
+BLUE, ORANGE, GREEN, PURPLE = "#0b5fa5", "#b34a06", "#1b7f5c", "#7a4fa3"
 BACKGROUND = "#ffffff"
 FRAMEWORK = {"trtllm": (BLUE, "o", "TensorRT-LLM"), "sglang": (ORANGE, "s", "SGLang"), "vllm": (GREEN, "^", "vLLM")}
 

@@ -40,7 +40,8 @@ class Gemm:
     count: int = 1
 
     def __post_init__(self):
-        for name, value in zip("mnk", dims(m=self.m, n=self.n, k=self.k), strict=True):
+        m, n, k, _ = dims(m=self.m, n=self.n, k=self.k, count=self.count)
+        for name, value in (("m", m), ("n", n), ("k", k)):
             object.__setattr__(self, name, value[()])
 
     @property
@@ -95,7 +96,7 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
     heads = (num_heads, num_kv_heads, head_dim)
     if any(h is None for h in heads) and any(h is not None for h in heads):
         raise ValueError(f"num_heads, num_kv_heads and head_dim must be given together, got {heads}")
-    hidden_size, intermediate_size = dims(hidden_size=hidden_size, intermediate_size=intermediate_size)
+    tokens, hidden_size, intermediate_size = dims(tokens=tokens, hidden_size=hidden_size, intermediate_size=intermediate_size)
     query = key_value = hidden_size
     if num_heads is not None:
         num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)

@@ -60,7 +60,7 @@ def ideal_constants(device, recipe):
     Returns
     -------
     GemmConstants
-        Rates in FLOP/s and byte/s.
+        Rates [FLOP/s, byte/s].
 
     Raises
     ------

@@ -1,0 +1,131 @@
+"""Package: import order of the rooms, a light import, docstrings with units, errors, source and a runnable example."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import hwdesign
+
+ROOT = Path(hwdesign.__file__).parent
+# Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
+ORDER = [
+    "units", "_check",
+    "formulas.roofline",
+    "catalogue.precision", "catalogue.device",
+    "models.layers",
+    "timing.silicon", "timing.calibration",
+    "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
+    "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures",
+]  # fmt: skip
+PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}
+
+
+def modules():
+    paths = {p for p in ROOT.rglob("*.py") if p.name != "__init__.py" or p.parent.name == "figures"}
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in paths}
+
+
+def imports(path):
+    """Absolute names of the modules that a file imports, at any depth of it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_every_file_has_its_place_in_the_order():
+    assert set(modules()) == set(ORDER)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_file_imports_only_from_files_before_it(name):
+    allowed = set(ORDER[: ORDER.index(name)])
+    inside = {i.removeprefix("hwdesign.") for i in imports(modules()[name]) if i.startswith("hwdesign.")}
+    assert inside & set(ORDER) <= allowed, f"{name} imports {sorted(inside & set(ORDER) - allowed)}"
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_only_lessons_need_more_than_numpy(name):
+    heavy = {i.split(".")[0] for i in imports(modules()[name])} - set(sys.stdlib_module_names) - {"hwdesign", "numpy"}
+    assert heavy <= (PLOTTING if name.startswith("lessons") else set()), heavy
+
+
+def fresh(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_import_is_light():
+    loaded = fresh("import sys, numpy; before = set(sys.modules); import hwdesign; print(sorted(set(sys.modules) - before))")
+    assert ast.literal_eval(loaded) == ["hwdesign"]
+    used = fresh("import sys, hwdesign as h; h.gemm_grid; h.GB300; h.gemm_seconds; print(sorted(sys.modules))")
+    assert not {"torch", "matplotlib", "IPython", "scipy", "pandas", "ipywidgets"} & set(ast.literal_eval(used))
+
+
+def test_import_adds_less_than_a_tenth_of_a_second_to_numpy():
+    code = "import numpy, time; t = time.perf_counter(); import hwdesign; hwdesign.GB300; print(time.perf_counter() - t)"
+    assert min(float(fresh(code)) for _ in range(3)) < 0.1
+
+
+def test_public_names_exist_and_unknown_ones_are_refused():
+    for name in hwdesign.__all__:
+        assert getattr(hwdesign, name) is not None
+    assert set(dir(hwdesign)) == set(hwdesign.__all__)
+    with pytest.raises(AttributeError, match="public names are"):
+        hwdesign.gemm_flop  # noqa: B018
+
+
+def public_functions():
+    for name in ORDER:
+        module = importlib.import_module(f"hwdesign.{name}")
+        for label, item in vars(module).items():
+            if inspect.isfunction(item) and item.__module__ == module.__name__ and not label.startswith("_"):
+                yield pytest.param(item, id=f"{name}.{label}")
+
+
+@pytest.mark.parametrize("function", [p for p in public_functions() if not p.id.startswith("_check")])
+def test_docstring_has_units_errors_source_and_example(function):
+    if function.__qualname__ in ("styled", "log2_ticks"):
+        return  # a decorator and a one-line helper of the figures: no quantity
+    text = inspect.getdoc(function) or ""
+    sections = set(re.findall(r"^(\w+)\n-+$", text, re.M))
+    assert {"Notes", "Examples"} <= sections and "Source:" in text and ">>> " in text
+    if inspect.signature(function).parameters:
+        assert "Parameters" in sections
+        for name in inspect.signature(function).parameters:
+            assert re.search(rf"\b{name}\b", text.split("Parameters")[1]), f"{name} is not described"
+    assert re.search(r"\[[^\]]+\]|unit|inch|axes|HTML", text), "no unit"
+    raises = any(isinstance(n, ast.Raise) for n in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    assert not raises or "Raises" in sections
+
+
+def test_the_package_can_be_read_in_an_afternoon():
+    def code_lines(path):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
+                first = node.body[0]
+                docs |= set(range(first.lineno, first.end_lineno + 1))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return sum(1 for i, line in enumerate(lines, 1) if line.strip() and i not in docs and not line.strip().startswith("#"))
+
+    counts = {name: code_lines(path) for name, path in modules().items()}
+    core = sum(n for name, n in counts.items() if not name.startswith("lessons"))
+    assert core < 3000 and max(counts.values()) < 300, counts
+
+
+def test_no_slow_module_constant():
+    start = time.perf_counter()
+    hwdesign.device_names()
+    assert time.perf_counter() - start < 0.5

@@ -1,0 +1,164 @@
+"""Published measurements: the chapter's numbers read back, the slices, the files, and their extraction."""
+
+import hashlib
+import importlib.util
+import os
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwdesign as hw
+
+DATA = resources.files("hwdesign.timing").joinpath("data")
+
+
+def microseconds(precision, framework, *shape, device="GB300"):
+    return np.round(hw.gemm_grid(device, precision, framework).at(*shape) * 1e6, 1)
+
+
+def sweeps(precision, framework):
+    grid = hw.gemm_grid("GB300", precision, framework)
+    x = grid.n[(grid.n >= 128) & (grid.n <= 16384)]
+    return x, hw.gemm_flops(8192, 10240, x) / grid.at(8192, 10240, x), hw.gemm_flops(8192, x, 8192) / grid.at(8192, x, 8192)
+
+
+@pytest.mark.parametrize(
+    ("precision", "framework", "k", "n"),
+    [
+        ("nvfp4", "trtllm", 3477, 3811),
+        ("nvfp4", "sglang", 2277, 3889),
+        ("nvfp4", "vllm", 2460, 3562),
+        ("bf16", "trtllm", 412, 413),
+        ("bf16", "sglang", 457, 449),
+        ("fp8_block", "trtllm", 1210, 2641),
+        ("fp8_block", "sglang", 1226, 2115),
+    ],
+)
+def test_80_percent_points_of_figure_4(precision, framework, k, n):
+    x, k_rate, n_rate = sweeps(precision, framework)
+    assert hw.saturation_point(x, k_rate) == pytest.approx(k, rel=0.02)
+    assert hw.saturation_point(x, n_rate) == pytest.approx(n, rel=0.02)
+
+
+def test_square_pair_is_fastest_in_nvfp4_and_does_not_matter_in_bf16():
+    pair = {
+        (p, f): np.round([microseconds(p, f, 8192, hp, h) + microseconds(p, f, 8192, h, hp) for h, hp in
+                          ((4096, 4096), (8192, 2048), (16384, 1024))], 0).tolist()
+        for p, f in (("nvfp4", "sglang"), ("nvfp4", "trtllm"), ("bf16", "sglang"))
+    }  # fmt: skip
+    assert pair["nvfp4", "sglang"] == [135, 163, 208]
+    assert np.allclose(pair["nvfp4", "trtllm"], [176, 196, 272], atol=1)
+    assert np.allclose(pair["bf16", "sglang"], [286, 304, 296], atol=1)
+
+
+def test_few_tokens_prefer_large_n():
+    n, k = np.array([16384, 8192, 4096, 65536, 1024]), np.array([4096, 8192, 16384, 1024, 65536])
+    assert microseconds("nvfp4", "sglang", 16, n, k).tolist() == [10.7, 12.2, 16.3, 11.1, 47.9]
+
+
+def test_four_times_the_flop_for_free():
+    assert microseconds("nvfp4", "trtllm", 8192, 10240, np.array([128, 256, 512, 1024])).round().tolist() == [101, 100, 98, 109]
+
+
+def test_h100_does_not_care():
+    n, k = np.array([16384, 8192, 4096, 65536, 1024]), np.array([4096, 8192, 16384, 1024, 65536])
+    t = microseconds("bf16", "sglang", 8192, n, k, device="H100_SXM")
+    assert (t.min().round(), t.max().round()) == (1490, 1744)
+
+
+def test_default_framework_is_the_first_that_has_the_slice():
+    assert hw.gemm_grid("GB300", "nvfp4").framework == "sglang"
+    assert hw.gemm_grid(hw.GB300, hw.NVFP4).framework == "sglang"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hw.gemm_grid("H100_SXM", "nvfp4"), "bf16/sglang, fp8/sglang"),
+        (lambda: hw.gemm_grid("GB300", "bf16", "vllm"), "nvfp4/vllm), got bf16/vllm"),
+        (lambda: hw.gemm_grid("L4", "bf16"), "measured devices are GB300, B200, H200, H100_SXM, A100_SXM"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4").at(8192, 9728, 8192), "got 9728; nearest are 8192 and 10240"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4").at([1, 18], 128, 128), "got 18; nearest are 16 and 17"),
+        (lambda: hw.saturation_point([1, 2], [1, 2], share=0), "share must be > 0 and <= 1, got 0"),
+        (lambda: hw.sustained([1, 2], [1, 2]), "x must have a measured point between 6144 and 16384, got 1 to 2"),
+    ],
+)
+def test_what_was_not_measured_is_refused_and_the_measured_named(call, says):
+    with pytest.raises(ValueError, match="must") as error:
+        call()
+    assert says in str(error.value)
+
+
+def test_shapes_without_a_measurement_are_nan():
+    grid = hw.gemm_grid("GB300", "nvfp4", "trtllm")
+    assert np.isnan(grid.seconds).sum() == 74 * 20 * 20 - 29488
+
+
+@pytest.mark.parametrize("row", hw.slices(), ids=lambda r: r["file"])
+def test_every_file_is_the_one_of_the_manifest_and_plausible(row):
+    data = DATA.joinpath(row["file"]).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == row["sha256"]
+    grid = hw.gemm_grid(row["device"], row["precision"], row["framework"])
+    assert np.isfinite(grid.seconds).sum() == int(row["rows"]) and grid.seconds.dtype == np.float32
+    # No shape with a working set above 4 x L2 may beat the bound: that would be a mistake in units or rows.
+    m, n, k = np.meshgrid(grid.m, grid.n, grid.k, indexing="ij")
+    recipe, device = hw.recipe(row["precision"]), hw.device(row["device"])
+    moved = hw.gemm_bytes(m, n, k, **recipe.operand_bytes)
+    bound = hw.gemm_seconds(m, n, k, recipe, hw.ideal_constants(device, recipe))
+    cold = (moved > 4 * (device.l2 or 126e6)) & np.isfinite(grid.seconds)
+    assert (grid.seconds[cold] > bound[cold]).all()
+
+
+def test_all_slices_of_the_issue_are_there():
+    have = {(r["device"], r["framework"], r["precision"]) for r in hw.slices()}
+    blackwell = {
+        (d, f, p) for d in ("GB300", "B200") for f in ("sglang", "trtllm") for p in ("bf16", "fp8", "fp8_block", "nvfp4")
+    }
+    hopper = {(d, f, p) for d in ("H200", "H100_SXM") for f in ("sglang", "trtllm") for p in ("bf16", "fp8", "fp8_block")}
+    assert have == blackwell | hopper | {("A100_SXM", f, "bf16") for f in ("sglang", "trtllm")} | {("GB300", "vllm", "nvfp4")}
+
+
+def test_the_grid_is_shared_and_read_only():
+    with pytest.raises(ValueError, match="read-only"):
+        hw.gemm_grid("GB300", "nvfp4").seconds[0, 0, 0] = 1
+
+
+def extract():
+    path = Path(__file__).parents[1] / "scripts" / "extract_silicon.py"
+    spec = importlib.util.spec_from_file_location("extract_silicon", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_extraction_takes_the_newest_version_and_never_a_mean():
+    e = extract()
+    names = [f"{e.ROOT}/h100_sxm/gemm/sglang/{v}/gemm_perf.parquet" for v in ("0.5.9", "0.5.14", "0.5.6.post2")]
+    assert e.newest_tables(names) == {("h100_sxm", "sglang"): ("0.5.14", names[1])}
+    assert max(["1.3.0rc20", "1.3.0", "1.3.0rc3"], key=e.version_key) == "1.3.0"
+    with pytest.raises(ValueError, match="two rows for one shape"):
+        e.grid([1, 1], [2, 2], [3, 3], [1e-6, 2e-6])
+
+
+def test_extraction_gives_the_same_bytes_from_the_same_rows():
+    e = extract()
+    grid = hw.gemm_grid("A100_SXM", "bf16", "trtllm")
+    m, n, k = (x.ravel() for x in np.meshgrid(grid.m, grid.n, grid.k, indexing="ij"))
+    seconds = grid.seconds.ravel()
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(seconds)))  # order of rows must not matter
+    data = e.npz_bytes(*e.grid(m[rows], n[rows], k[rows], seconds[rows]))
+    again = e.npz_bytes(*e.grid(m[rows], n[rows], k[rows], seconds[rows]))
+    assert data == again
+    axes, cube = e.grid(m[rows], n[rows], k[rows], seconds[rows])
+    assert np.array_equal(cube, grid.seconds, equal_nan=True)
+
+
+@pytest.mark.skipif(
+    "HWDESIGN_WHEEL" not in os.environ, reason="set HWDESIGN_WHEEL to the aiconfigurator-core wheel to re-extract"
+)
+def test_extraction_of_the_wheel_gives_the_shipped_bytes(tmp_path):
+    extract().main(os.environ["HWDESIGN_WHEEL"], tmp_path)
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == DATA.joinpath(path.name).read_bytes(), path.name
