@@ -13,9 +13,10 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.catalogue.device import device, device_names, rows
-from hwdesign.units import GIB, fmt
+from hwdesign.units import GIB, GIGA, TERA, fmt
 
 ROOT = Path(__file__).parents[1]
+PUBLISHED = '<span class="hw-label hw-published">published</span>'
 FORMATS = ("16 bit", "fp8", "fp4")
 
 
@@ -37,14 +38,13 @@ def overview():
     body = []
     for d in map(device, device_names()):
         rates = {"16 bit": d.dense_peak.get("bf16", d.dense_peak["fp16"]), **d.dense_peak}  # a T4 has FP16 alone
-        peaks = [fmt(rates[f], "FLOP/s", digits=4) if f in rates else "–" for f in FORMATS]
+        peaks = [f"{rates[f] / TERA:g}" if f in rates else "–" for f in FORMATS]
         ridges = [f"{rates[f] / d.memory_bandwidth:.0f}" if f in rates else "–" for f in FORMATS]
-        link = fmt(d.link_bandwidth, "byte/s") if d.link_bandwidth else "–"
-        body.append(
-            [f"`{d.name}`", *peaks, fmt(d.memory_bandwidth, "byte/s", digits=4), fmt(d.memory_capacity, "byte"), link, *ridges]
-        )
-    head = ["device", "16 bit", "FP8", "FP4", "memory", "capacity", "link, one way", "ridge 16 bit", "ridge FP8", "ridge FP4"]
-    return table(head, body)
+        link = f"{d.link_bandwidth / GIGA:.0f}" if d.link_bandwidth else "–"
+        memory = [f"{d.memory_bandwidth / TERA:g}", f"{d.memory_capacity / GIGA:.0f}", link]
+        body.append([f"`{d.name}`", *peaks, *memory, *ridges])
+    head = ["device", "16 bit [TFLOP/s]", "FP8 [TFLOP/s]", "FP4 [TFLOP/s]", "memory [TB/s]", "capacity [GB]", "link [GB/s]"]
+    return table([*head, "ridge 16 bit", "ridge FP8", "ridge FP4"], body)
 
 
 def factors_of_two():
@@ -81,15 +81,15 @@ def hardware_page():
         "# Hardware catalogue",
         "<!-- written by scripts/generate_pages.py from hwdesign/catalogue/devices.csv; do not edit -->",
         "Every device constant of the book, with its source and the date it was read. Peaks are dense, links are one-way, prefixes are decimal. "
-        "A number that nobody published is absent.",
+        f"A number that nobody published is absent. {PUBLISHED}",
         "## At a glance",
         overview(),
         "The ridge is the peak rate over the memory bandwidth, in FLOP/byte: the intensity a computation needs to keep the math units busy.",
-        "```{image} ridges.svg\n"
+        "```{figure} ridges.svg\n"
         f":alt: Ridge point in FLOP/byte on a logarithmic axis for {len(device_names())} devices in 16 bits, FP8 and FP4: from {low:.0f} for the "
-        f"A100 in BF16 to {high:.0f} for the GB300 in FP4.\n:class: hw-opening\n```",
+        f"A100 in BF16 to {high:.0f} for the GB300 in FP4.\n:class: hw-opening\n\n{PUBLISHED} Ridge points worked out from the dense peaks below.\n```",
         f"**Read the figure.** From left to right a computation needs more operations per byte. An A100 in BF16 is satisfied with {low:.0f}; a GB300 in FP4 "
-        f"asks for {high:.0f}, {high / low:.0f} times as many. In every device the ridge grows as the number format shrinks, because the math rate grows and the "
+        f"asks for {high:.0f}, {high / low:.0f} times as many. In every device with more than one format the ridge grows as the number format shrinks, because the math rate grows and the "
         f"bandwidth does not. The highest FP4 ridge belongs to {top}.",
         "## Four errors by a factor of two",
         factors_of_two(),
@@ -129,12 +129,16 @@ def docstring(text):
         elif line and set(line) == {"-"}:
             continue
         elif section in ("Parameters", "Returns", "Raises") and line:
-            indented = line.startswith("    ")
             name, colon, kind = line.partition(" : ")
-            entry = f"- `{name}` ({kind})" if colon else f"- {line}" if section == "Returns" else f"- `{line}`"
-            out.append(f"  {line.strip()}" if indented else entry)
+            if line.startswith("    "):
+                out.append(f"  {line.strip()}")
+            elif colon:
+                out.append(f"- `{name}` ({kind}):")
+            else:
+                out.append(f"- *{line}*:" if section == "Returns" else f"- `{line}`:")
         else:
-            out.append(re.sub(r"``([^`]+)``", r"`\1`", line) if section != "Examples" else line)
+            text = re.sub(r"``([^`]+)``", r"`\1`", line)
+            out.append(line if section == "Examples" else re.sub("::$", ":", text))
     return "\n".join(out + (["```"] if section == "Examples" else []))
 
 

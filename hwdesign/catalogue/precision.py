@@ -176,7 +176,9 @@ def recipe(name):
 
     Notes
     -----
-    Source: see the head of this module. "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
+    Source: see the head of this module.
+
+    "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
 
     Examples
     --------

@@ -64,7 +64,7 @@ def byte_budget(shapes, recipe_bytes, ridge, *, ax=None):
     ax.set_yticks(rows, labels)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("traffic per work [byte/kFLOP]")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.32 - 0.1 / len(labels)), ncols=1)
+    ax.legend(loc="lower right")
     return ax
 
 
@@ -121,7 +121,7 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
     ax.set_ylim(bottom=0)
     ax.set_xlabel(f"{xlabel} [element]")
     ax.set_ylabel("throughput [PFLOP/s]")
-    ax.legend(loc="upper left", fontsize=9)
+    ax.legend(loc="center right", fontsize=9)
     return ax
 
 
@@ -341,8 +341,8 @@ def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLO
         bound = float(gemm_seconds(m, n, k, precision, ideal))
         seconds = {name: float(grid.at(m, n, k)) for name, grid in grids.items()}
         points = {style.FRAMEWORK[name][2]: (at, work / t) for name, t in seconds.items()}
-        ax = roofline(device, precision, {f"bound, K = {k}": at}, measured=points, limits=(80, 6000))
-        ax.set_ylim(0.1, 20)
+        ax = roofline(device, precision, {f"bound, K = {k}": at}, measured=points, limits=(30, 6000))
+        ax.set_ylim(0.1, 30)  # the same axes in all frames
         side = "memory-bound" if at < as_device(device).ridge(precision) else "compute-bound"
         told = ", ".join(f"{style.FRAMEWORK[name][2]} {fmt(t, 's')}" for name, t in seconds.items())
         text = f"K = {k}: {at:.0f} FLOP/byte, {side}. Bound {fmt(bound, 's')}; measured {told}."
@@ -394,6 +394,8 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
     grids = {name: gemm_grid(device, precision, name) for name in ("sglang", "trtllm")}
     ideal = ideal_constants(device, precision)
     n, k = np.array(shapes).T
+    everything = [grid.at(max(tokens), n, k) for grid in grids.values()] + [gemm_seconds(1, n, k, precision, ideal)]
+    limits = (0.7e6 * np.nanmin(everything), 1.4e6 * np.nanmax(everything))  # [µs], the same axes in all frames
 
     def draw(i):
         m = tokens[i]
@@ -404,8 +406,10 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
         low = int(np.argmin(bound))
         text = f"M = {m}: fastest N x K measured: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
         alt = f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of {fmt(n[0] * k[0], '')} weights. {text}"
+        ax = time_by_aspect(n / k, seconds, bound=bound)
+        ax.set_ylim(*limits)
         data = {"m": int(m), "bound": bound.tolist(), "measured": {name: t.tolist() for name, t in seconds.items()}}
-        return Frame(ax=time_by_aspect(n / k, seconds, bound=bound), alt=alt, text=text, data=data)
+        return Frame(ax=ax, alt=alt, text=text, data=data)
 
     caption = f"Weight matrices of equal size, {device} in {precision}, BF16 output, from tall (N/K small) to flat (N/K large)."
     return Explorer(
