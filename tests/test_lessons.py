@@ -54,7 +54,7 @@ def test_figures_draw_what_they_are_given():
         x, {"sglang": 1e15 * x}, modelled={"bound": 2e15 * x}, sustained={"sglang": (512, 1e15)}, xlabel="K"
     )
     lines = {line.get_label(): line.get_ydata() for line in ax.lines}
-    assert np.array_equal(lines["bound"], 2 * x) and np.array_equal(lines["SGLang, measured"], x)
+    assert np.array_equal(lines["bound"], 2 * x) and np.array_equal(lines["SGLang"], x)
     ladder = figures.saturation_ladder({"a": 821.0, "b": 1643.0}, 3477.0, xlabel="K")
     assert ladder.lines[1].get_xdata().tolist() == [821.0, 1643.0]
     assert {t.get_text() for t in ladder.texts} == {"821", "1643", "3477"}

@@ -109,7 +109,7 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
                 lw=1.4, label=label)  # fmt: skip
     for name, rate in measured.items():
         color, marker, label = style.FRAMEWORK[name]
-        ax.plot(x, np.asarray(rate) / 1e15, "x", color=color, mew=1.6, label=f"{label}, measured")
+        ax.plot(x, np.asarray(rate) / 1e15, "x", color=color, mew=1.6, label=label)
     for name, (at, rate) in (sustained or {}).items():
         ax.plot(at, rate / 1e15, "o", mfc="none", ms=10, color=style.FRAMEWORK[name][0])
     for label, at in (marks or {}).items():
@@ -162,7 +162,7 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
     ax.plot(values[-1], rows[-1], "x", color=style.ORANGE, mew=2.2, ms=8)
     ax.axvline(measured, color=style.ORANGE, ls=":", lw=1)
     for value, row in zip(values, rows, strict=True):
-        ax.annotate(f"{value:.0f}", (value, row), xytext=(8, 4), textcoords="offset points", fontsize=9.5)
+        ax.annotate(f"{value:.0f}", (value, row), xytext=(9, 5), textcoords="offset points", fontsize=9.5)
     ax.set_yticks(rows, names)
     ax.set_xscale("log")
     style.log2_ticks(ax.xaxis, (128, 256, 512, 1024, 2048, 4096))
@@ -242,7 +242,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     Examples
     --------
     >>> pair_cost([1, 4], {"plain": [1.0, 1.25]}).get_ylabel()
-    'relative to the best shape [dimensionless]'
+    'cost relative to the best shape [dimensionless]'
     """
     ax = ax or style.axes(height=3.6)
     for (label, cost), color in zip(curves.items(), (style.INK, style.PURPLE), strict=False):
@@ -251,10 +251,10 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
         ax.plot(ratio[best], cost[best], "o", color=color)
     for (label, (at, cost)), color in zip((measured or {}).items(), (style.BLUE, style.ORANGE, style.GREEN), strict=False):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
-    ax.set_xticks([0.25, 0.5, 1, 2, 4, 8, 16], ["1/4", "1/2", "1", "2", "4", "8", "16"])
+    ax.set_xticks([2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
     ax.xaxis.minorticks_off()
     ax.set_xlabel("H/H' [dimensionless]")
-    ax.set_ylabel("relative to the best shape [dimensionless]")
+    ax.set_ylabel("cost relative to the best shape [dimensionless]")
     ax.legend(fontsize=9)
     return ax
 
