@@ -1,12 +1,15 @@
 """Tables as accessible HTML with a plain-text twin, and the tables of the post recomputed."""
 
 import html
+import re
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import roofline
 from hwdesign.lessons.show import badge
 from hwdesign.models.layers import transformer_gemms
+
+_NUMBER = re.compile(r"[-+]?[\d.,]+ ?%?")
 
 
 class Table:
@@ -51,8 +54,9 @@ class Table:
 
     def _repr_html_(self):
         labels = " ".join(badge(kind) for kind in self.kinds)
-        head = "".join(f'<th scope="col">{html.escape(c)}</th>' for c in self.header)
-        body = "".join(f"<tr>{_cells(row)}</tr>" for row in self.rows)
+        numeric = [all(_NUMBER.fullmatch(row[i]) for row in self.rows) for i in range(len(self.header))]
+        head = "".join(_cell("th", c, number, ' scope="col"') for c, number in zip(self.header, numeric, strict=True))
+        body = "".join(f"<tr>{_cells(row, numeric)}</tr>" for row in self.rows)
         return (
             f'<div class="hw-table-wrap" tabindex="0" role="region" aria-label="{html.escape(self.caption)}">'
             f'<table class="hw-table"><caption>{labels} {html.escape(self.caption)}</caption>'
@@ -60,9 +64,15 @@ class Table:
         )
 
 
-def _cells(row):
-    first, *rest = (html.escape(cell) for cell in row)
-    return f'<th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest)
+def _cells(row, numeric):
+    first = _cell("th", row[0], numeric[0], ' scope="row"')
+    return first + "".join(_cell("td", cell, number) for cell, number in zip(row[1:], numeric[1:], strict=True))
+
+
+def _cell(tag, text, number, scope=""):
+    """One cell; numbers are aligned right."""
+    align = ' class="hw-num"' if number else ""
+    return f"<{tag}{scope}{align}>{html.escape(text)}</{tag}>"
 
 
 def table1(tokens, hidden_size, intermediate_size):

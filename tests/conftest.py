@@ -1,0 +1,76 @@
+"""Where the built site is, and what its tests share: a local server, one browser, the list of pages."""
+
+import functools
+import http.server
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "_build" / "html"
+CHROMIUM_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+                 "--disable-background-networking", "--disable-component-update"]  # it calls home otherwise
+
+sys.path.insert(0, str(ROOT / "scripts"))  # the scripts are no package; their functions are tested all the same
+
+
+def required(variable):
+    """Whether the environment makes a check mandatory that otherwise skips."""
+    return os.environ.get(variable, "0") not in ("", "0")
+
+
+def skip_or_fail(reason, variable):
+    """Skip with one line, or fail where ``variable`` makes the check mandatory."""
+    (pytest.fail if required(variable) else pytest.skip)(reason)
+
+
+def site_pages():
+    """Every page of the built site, relative to its root, but the redirect at ``index.html``."""
+    pages = (page.relative_to(SITE).as_posix() for page in SITE.rglob("*.html") if "_static" not in page.parts)
+    return sorted(page for page in pages if page != "index.html")
+
+
+@pytest.fixture(scope="session")
+def site():
+    """Folder of the built site."""
+    if not (SITE / "index.html").is_file():
+        skip_or_fail("no site in _build/html: run `make book`", "HWDESIGN_REQUIRE_SITE")
+    return SITE
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        """Say nothing: the browser's own record of requests is what the tests read."""
+
+
+@pytest.fixture(scope="session")
+def site_url(site):
+    """Address under which the site is served while the tests run."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def chromium_path():
+    """First Chromium or Chrome on this machine, None without one."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "/usr/bin/chromium")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One headless Chromium for all browser tests."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = chromium_path()
+    if path is None:
+        skip_or_fail("no Chromium found: install it to run the browser tests", "HWDESIGN_REQUIRE_BROWSER")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
+        yield chromium
+        chromium.close()

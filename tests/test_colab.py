@@ -1,0 +1,91 @@
+"""A notebook opened alone, as Colab opens it: an empty folder, Colab's libraries, the package not installed.
+
+The package comes from a local wheel through the notebook's own first cell, which must not replace a library.
+"""
+
+import glob
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, required, skip_or_fail
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+VENV = ROOT / "_build" / "colab-venv"
+PYTHON = VENV / "bin" / "python"
+# Colab's image. ipywidgets 7 asks for the whole classic notebook server, hence without its dependencies.
+LIBRARIES = ["numpy==2.1.*", "matplotlib==3.10.*", "ipykernel==6.17.1", "ipython==7.34.0", "nbclient", "setuptools<81"]
+WIDGETS = ["ipywidgets==7.7.1", "ipython-genutils==0.2.0", "widgetsnbextension==3.6.10", "jupyterlab-widgets==1.1.11"]
+EXECUTE = """
+import sys, nbformat, nbclient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+"""
+
+
+def run(*command, **options):
+    """Run a command; its output becomes the message of a failure."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+def interpreter():
+    """Python 3.12, which Colab runs, or this one where there is none."""
+    pyenv = glob.glob(os.path.expanduser("~/.pyenv/versions/3.12.*/bin/python3.12"))
+    for candidate in [shutil.which("python3.12"), *pyenv]:
+        if candidate and subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return sys.executable
+
+
+@pytest.fixture(scope="module")
+def colab():
+    """Python of an environment with Colab's libraries, kept between runs until the list changes."""
+    key = hashlib.sha256(repr((LIBRARIES, WIDGETS, interpreter())).encode()).hexdigest()
+    stamp = VENV / "key"
+    if not (stamp.is_file() and stamp.read_text() == key):
+        shutil.rmtree(VENV, ignore_errors=True)
+        try:
+            run(interpreter(), "-m", "venv", VENV)
+            run(PYTHON, "-m", "pip", "install", "-q", *LIBRARIES)
+            run(PYTHON, "-m", "pip", "install", "-q", "--no-deps", *WIDGETS)
+        except AssertionError as error:
+            if required("HWDESIGN_REQUIRE_COLAB"):
+                raise
+            skip_or_fail(f"Colab's libraries could not be installed: {str(error).splitlines()[-1]}", "")
+        stamp.write_text(key)
+    return PYTHON
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The package as a wheel, built from a copy so that no build folder is left behind."""
+    source = tmp_path_factory.mktemp("source")
+    shutil.copytree(ROOT / "hwdesign", source / "hwdesign", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, source)
+    return next(out.glob("hwdesign-*.whl"))
+
+
+def frozen(python):
+    """Installed packages and versions, but for the book's own."""
+    lines = run(python, "-m", "pip", "freeze").splitlines()
+    return [line for line in lines if not line.startswith("hwdesign")]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_alone_and_replaces_no_library(colab, wheel, path, tmp_path):
+    run(colab, "-m", "pip", "uninstall", "-q", "-y", "hwdesign")
+    before = frozen(colab)
+    shutil.copy(path, tmp_path)
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    env |= {"HWDESIGN_SPEC": str(wheel), "PATH": f"{PYTHON.parent}{os.pathsep}{env['PATH']}"}
+    run(colab, "-c", EXECUTE, path.name, cwd=tmp_path, env=env)
+    assert frozen(colab) == before
+    assert "hwdesign" in run(colab, "-m", "pip", "list")
