@@ -66,6 +66,30 @@ def factors_of_two():
     return table(["confusion", "the two numbers", "what goes wrong"], body)
 
 
+def device_section(name):
+    """Heading, numbers and numbered sources of one device."""
+    mine = [r for r in rows() if r["device"] == name]
+    sources = list(dict.fromkeys(f"{r['source']}; read {r['accessed']}" for r in mine))
+    number = {source: i for i, source in enumerate(sources, 1)}
+    label = {"sms": "SMs", "l2": "last-level cache"}
+    body = [
+        [
+            label.get(r["field"], r["field"].replace("_", " ")),
+            r["precision"].upper(),
+            quantity(r).replace(" ", "\u00a0"),
+            r["status"],
+            number[f"{r['source']}; read {r['accessed']}"],
+        ]
+        for r in mine
+    ]
+    listed = "\n".join(f"{i}. {source}" for source, i in number.items())
+    return [
+        f"### {name.replace('_', ' ')}",
+        table(["field", "format", "value", "status", "source"], body),
+        f"Sources:\n\n{listed}",
+    ]
+
+
 def ridge_text():
     """The picture of the ridges in words."""
     names = [d for d in device_names() if "fp4" in device(d).dense_peak]
@@ -105,13 +129,7 @@ def hardware_page():
         ]),
         "## All numbers",
     ]  # fmt: skip
-    for name in device_names():
-        body = [
-            [r["field"].replace("_", " "), r["precision"] or "", quantity(r), r["status"], r["source"], r["accessed"]]
-            for r in rows()
-            if r["device"] == name
-        ]
-        parts += [f"### {name.replace('_', ' ')}", table(["field", "format", "value", "status", "source", "read"], body)]
+    parts += [section for name in device_names() for section in device_section(name)]
     return "\n\n".join(parts) + "\n"
 
 

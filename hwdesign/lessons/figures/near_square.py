@@ -242,7 +242,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     Examples
     --------
     >>> pair_cost([1, 4], {"plain": [1.0, 1.25]}).get_ylabel()
-    'cost relative to the best shape [dimensionless]'
+    'relative cost [best shape = 1]'
     """
     ax = ax or style.axes(height=3.6)
     for (label, cost), color in zip(curves.items(), (style.INK, style.PURPLE), strict=False):
@@ -254,7 +254,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     ax.set_xticks([2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
     ax.xaxis.minorticks_off()
     ax.set_xlabel("H/H' [dimensionless]")
-    ax.set_ylabel("cost relative to the best shape [dimensionless]")
+    ax.set_ylabel("relative cost [best shape = 1]")
     ax.legend(fontsize=9)
     return ax
 
