@@ -23,6 +23,12 @@ EXECUTE = """
 import sys, nbformat, nbclient
 notebook = nbformat.read(sys.argv[1], as_version=4)
 nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
+# A display that fails prints a traceback and goes on: the cell counts as run.
+broken = [o.text for o in outputs if o.output_type == "stream" and "Traceback" in o.text]
+assert not broken, broken
+sliders = [o.data for o in outputs if "hw-explorer" in o.get("data", {}).get("text/html", "")]
+print(len(sliders), sum("application/vnd.jupyter.widget-view+json" in data for data in sliders))
 """
 
 
@@ -86,6 +92,8 @@ def test_notebook_runs_alone_and_replaces_no_library(colab, wheel, path, tmp_pat
     shutil.copy(path, tmp_path)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
     env |= {"HWDESIGN_SPEC": str(wheel), "PATH": f"{PYTHON.parent}{os.pathsep}{env['PATH']}"}
-    run(colab, "-c", EXECUTE, path.name, cwd=tmp_path, env=env)
+    env.pop("HWDESIGN_STATIC", None)
+    shown, live = map(int, run(colab, "-c", EXECUTE, path.name, cwd=tmp_path, env=env).split())
+    assert shown == live > 0, "a slider offers the page's form and a live one"
     assert frozen(colab) == before
     assert "hwdesign" in run(colab, "-m", "pip", "list")

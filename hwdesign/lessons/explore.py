@@ -131,6 +131,9 @@ class Explorer:
 
     def _live(self):
         try:
-            return self.widget()._repr_mimebundle_()
+            widget = self.widget()
         except ImportError:
             return {}
+        # Written out because ipywidgets 7, which Colab has, offers no mimebundle.
+        view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+        return {"application/vnd.jupyter.widget-view+json": view}

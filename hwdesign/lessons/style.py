@@ -76,7 +76,7 @@ def axes(*, width=6.0, height=3.7):
     return figure.add_subplot()
 
 
-def log2_ticks(axis, ticks):
-    """Plain numbers as ticks of a logarithmic axis, powers of two or not."""
-    axis.set_ticks(list(ticks), [f"{t:g}" for t in ticks])
+def plain_ticks(axis, ticks, labels=None):
+    """Ticks at these values alone, as plain numbers or as `labels`; a logarithmic axis loses its minor ticks."""
+    axis.set_ticks(list(ticks), labels or [f"{t:g}" for t in ticks])
     axis.set_minor_locator(NullLocator())

@@ -117,7 +117,7 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
         ax.annotate(label, (at, 0.72), xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
                     rotation=90, ha="right", va="bottom", fontsize=9, color=style.GREY)  # fmt: skip
     ax.set_xscale("log")
-    style.log2_ticks(ax.xaxis, TICKS)
+    style.plain_ticks(ax.xaxis, TICKS)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(f"{xlabel} [element]")
     ax.set_ylabel("throughput [PFLOP/s]")
@@ -165,7 +165,7 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
         ax.annotate(f"{value:.0f}", (value, row), xytext=(9, 5), textcoords="offset points", fontsize=9.5)
     ax.set_yticks(rows, names)
     ax.set_xscale("log")
-    style.log2_ticks(ax.xaxis, (128, 256, 512, 1024, 2048, 4096))
+    style.plain_ticks(ax.xaxis, (128, 256, 512, 1024, 2048, 4096))
     ax.set_xlim(values.min() / 1.3, values.max() * 1.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"{xlabel} at 80 % of the sustained rate [element]")
@@ -207,8 +207,7 @@ def time_by_aspect(aspect, series, *, bound=None, ax=None):
     for name, seconds in series.items():
         color, marker, label = style.FRAMEWORK[name]
         ax.loglog(aspect, np.asarray(seconds) * 1e6, "x:", color=color, mew=2, lw=0.8, label=f"{label}, measured")
-    ax.set_xticks(list(aspect), [f"{a:g}" if a >= 1 else f"1/{1 / a:g}" for a in aspect])
-    ax.xaxis.minorticks_off()
+    style.plain_ticks(ax.xaxis, aspect, [f"{a:g}" if a >= 1 else f"1/{1 / a:g}" for a in aspect])
     ax.set_xlabel("aspect N/K of the weight matrix [dimensionless]")
     ax.set_ylabel("time [µs]")
     ax.legend(fontsize=9)
@@ -251,8 +250,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
         ax.plot(ratio[best], cost[best], "o", color=color)
     for (label, (at, cost)), color in zip((measured or {}).items(), (style.BLUE, style.ORANGE, style.GREEN), strict=False):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
-    ax.set_xticks([2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
-    ax.xaxis.minorticks_off()
+    style.plain_ticks(ax.xaxis, [2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
     ax.set_xlabel("H/H' [dimensionless]")
     ax.set_ylabel("relative cost [best shape = 1]")
     ax.legend(fontsize=9)

@@ -105,7 +105,7 @@ def ridges(devices, *, ax=None):
         ax.plot([p / d.memory_bandwidth for p, d in zip(peaks, devices, strict=True)], rows, marker, color=color, label=label)
     ax.set_yticks(rows, [d.name.replace("_", " ") for d in devices])
     ax.set_xscale("log")
-    style.log2_ticks(ax.xaxis, (100, 200, 500, 1000, 2000))
+    style.plain_ticks(ax.xaxis, (100, 200, 500, 1000, 2000))
     ax.set_xlabel("ridge point [FLOP/byte]")
     ax.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3)
     return ax
