@@ -191,3 +191,22 @@ def test_missing_page_fails_the_build(tmp_path, monkeypatch):
 def test_slow_cell_fails_the_build():
     with pytest.raises(build_book.BuildError, match="over half"):
         build_book.check([], (61.0, "a.ipynb cell 3"), 120)
+
+
+@pytest.mark.usefixtures("site")
+def test_the_build_does_not_depend_on_the_folder_it_is_started_from():
+    done = subprocess.run([sys.executable, ROOT / "scripts/build_book.py"], cwd=ROOT / "book", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_everything_the_book_needs_installs_in_under_a_gigabyte():
+    from importlib import metadata
+
+    sizes = {}
+    for package in {**pins("requirements.txt"), **pins("constraints.txt")}:
+        try:
+            files = metadata.distribution(package).files or []
+        except metadata.PackageNotFoundError:  # a pin for another platform or Python
+            continue
+        sizes[package] = sum(path.stat().st_size for file in files if (path := file.locate()).is_file())
+    assert len(sizes) > 50 and sum(sizes.values()) < 1e9, sorted(sizes.items(), key=lambda item: -item[1])[:5]
