@@ -24,8 +24,10 @@ _HOME = {
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
     **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
-    **dict.fromkeys(("gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
-    **dict.fromkeys(("fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"),
+    **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
+    **dict.fromkeys(
+        ("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"
+    ),
 }
 _MODULES = {
     "units": "units",

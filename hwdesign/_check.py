@@ -1,6 +1,7 @@
 """Arguments to float64 arrays; errors that name the argument, its value and what would be accepted."""
 
 import difflib
+from numbers import Number
 
 import numpy as np
 
@@ -12,7 +13,7 @@ def dims(**named):
     """
     out = []
     for name, value in named.items():
-        array = _numbers(name, value)
+        array = numbers(name, value)
         if not (array >= 1).all():
             raise ValueError(f"{name} must be >= 1, got {_first(array, ~(array >= 1))}")
         if not (array == np.floor(array)).all() or np.isinf(array).any():
@@ -26,34 +27,52 @@ def positive(**named):
     """Named quantities as float64 arrays, each > 0 and not NaN; infinity is accepted (it is a limit, not a mistake)."""
     out = []
     for name, value in named.items():
-        array = _numbers(name, value)
+        array = numbers(name, value)
         if not (array > 0).all():
             raise ValueError(f"{name} must be > 0, got {_first(array, ~(array > 0))}")
         out.append(array)
     return out
 
 
-def choice(name, value, known):
-    """`known[value]`, or an error that lists the names that exist and the nearest one."""
-    if value in known:
-        return known[value]
-    near = difflib.get_close_matches(str(value), [str(k) for k in known], n=1, cutoff=0.5)
+def choice(name, value, known, *, normal=str):
+    """`known[normal(value)]`, or an error that lists the names that exist and the nearest one."""
+    key = normal(value) if isinstance(value, str) else value
+    if isinstance(key, str) and key in known:
+        return known[key]
+    near = difflib.get_close_matches(str(key), [str(k) for k in known], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}{hint}")
+
+
+def same_shape(**named):
+    """Named arrays broadcast against each other; the error lists the shapes that do not fit."""
+    try:
+        return np.broadcast_arrays(*named.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in named.items())
+        raise ValueError(f"{', '.join(named)} must broadcast against each other, got shapes {shapes}") from None
+
+
+def numbers(name, value):
+    """A named argument as a float64 array: whole or real numbers only, no text, truth values, dates or complex numbers."""
+    error = ValueError(f"{name} must be a number or an array of numbers, got {value!r}")
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a ragged list
+        raise error from None
+    if array.dtype.kind == "O" and all(isinstance(x, Number) and not isinstance(x, complex | bool) for x in array.flat):
+        try:
+            return array.astype(np.float64)
+        except OverflowError:
+            raise ValueError(f"{name} must be below 1.8e308, got a larger number") from None
+    if array.dtype.kind not in "iuf":
+        raise error
+    return array.astype(np.float64)
 
 
 def scalar_or_array(array):
     """Scalar in, scalar out: a 0-d result becomes a NumPy float, everything else stays an array."""
     return np.asarray(array)[()]
-
-
-def _numbers(name, value):
-    if isinstance(value, str | bytes | bool) or value is None:
-        raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}")
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or an array of numbers, got {value!r}") from None
 
 
 def _first(array, bad):

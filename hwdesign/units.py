@@ -1,14 +1,14 @@
 """SI constants and the one function that scales numbers for people.
 
 Inside the package every quantity is float64 in SI base units: second, byte, FLOP, byte/second, FLOP/second.
-Prefixes are decimal. Binary capacities have names of their own (`MIB`, `GIB`), so GB and GiB are never mixed.
+Prefixes are decimal. The binary unit has a name of its own (`GIB`), so GB and GiB are never mixed.
 """
 
 import math
 
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
-KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
+GIB = 2.0**30
 
 _PREFIXES = (
     (PETA, "P"),

@@ -55,14 +55,14 @@ def newest_tables(names):
     return best
 
 
-def grid(m, n, k, seconds):
-    """Axes and dense grid [s] of scattered rows; shapes that were not measured are NaN."""
+def grid(m, n, k, milliseconds):
+    """Axes and dense grid [s] of scattered rows [ms]; shapes that were not measured are NaN."""
     axes = [np.unique(x) for x in (m, n, k)]
     cube = np.full([len(a) for a in axes], np.nan, dtype=np.float32)
     index = tuple(np.searchsorted(axis, x) for axis, x in zip(axes, (m, n, k), strict=True))
     if not np.isnan(cube[index]).all() or len(set(zip(*index, strict=True))) != len(m):
         raise ValueError("two rows for one shape: pick one version, never a mean")
-    cube[index] = seconds
+    cube[index] = np.asarray(milliseconds) * 1e-3
     return axes, cube
 
 
@@ -90,7 +90,7 @@ def main(wheel, out=OUT):
                     if not wanted(device, framework, precision) or rows.num_rows == 0:
                         continue
                     m, n, k, ms = (rows[c].to_numpy() for c in ("m", "n", "k", "latency"))
-                    data = npz_bytes(*grid(m, n, k, ms * 1e-3))
+                    data = npz_bytes(*grid(m, n, k, ms))
                     file = f"gemm_{device}_{framework}_{precision}.npz"
                     (out / file).write_bytes(data)
                     kernel, gpu = ("; ".join(sorted(set(rows[c].to_pylist()))) for c in ("kernel_source", "device"))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.catalogue.device import device, device_names, rows
+from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.units import GIB, GIGA, TERA, fmt
 
 ROOT = Path(__file__).parents[1]
@@ -90,17 +91,29 @@ def device_section(name):
     ]
 
 
-def ridge_text():
-    """The picture of the ridges in words."""
-    names = [d for d in device_names() if "fp4" in device(d).dense_peak]
-    low, high = device("A100_SXM").ridge("bf16"), device("GB300").ridge("nvfp4")
-    top = max(names, key=lambda d: device(d).ridge("nvfp4"))
-    return low, high, top
+def ridge_range():
+    """((ridge, device, format) of the lowest, the same of the highest) ridge point of the catalogue."""
+    at = [
+        (d.dense_peak[f] / d.memory_bandwidth, d.name.replace("_", " "), f.upper())
+        for d in map(device, device_names())
+        for f in ("bf16", "fp8", "fp4")
+        if f in d.dense_peak
+    ]
+    return min(at), max(at)
+
+
+def formats_table():
+    """Number formats: bits, scale, bytes, rate."""
+    body = []
+    for p in PRECISIONS.values():
+        scale = f"{p.scale_bits} bits per {' x '.join(map(str, p.block))}" if p.block else "none counted"
+        body.append([p.label, p.bits, scale, f"{p.bytes:g}", p.rate.upper()])
+    return table(["format", "bits", "scale", "bytes per value", "math rate of"], body)
 
 
 def hardware_page():
     """The hardware catalogue."""
-    low, high, top = ridge_text()
+    (low, low_device, low_format), (high, high_device, high_format) = ridge_range()
     parts = [
         "# Hardware catalogue",
         "<!-- written by scripts/generate_pages.py from hwdesign/catalogue/devices.csv; do not edit -->",
@@ -110,11 +123,14 @@ def hardware_page():
         overview(),
         "The ridge is the peak rate over the memory bandwidth, in FLOP/byte: the intensity a computation needs to keep the math units busy.",
         "```{figure} ridges.svg\n"
-        f":alt: Ridge point in FLOP/byte on a logarithmic axis for {len(device_names())} devices in 16 bits, FP8 and FP4: from {low:.0f} for the "
-        f"A100 in BF16 to {high:.0f} for the GB300 in FP4.\n:class: hw-opening\n\n{PUBLISHED} Ridge points worked out from the dense peaks below.\n```",
-        f"**Read the figure.** From left to right a computation needs more operations per byte. An A100 in BF16 is satisfied with {low:.0f}; a GB300 in FP4 "
-        f"asks for {high:.0f}, {high / low:.0f} times as many. In every device with more than one format the ridge grows as the number format shrinks, because the math rate grows and the "
-        f"bandwidth does not. The highest FP4 ridge belongs to {top}.",
+        f":alt: Ridge point in FLOP/byte on a logarithmic axis for {len(device_names())} devices in 16 bits, FP8 and FP4: from {low:.0f} for "
+        f"{low_device} in {low_format} to {high:.0f} for {high_device} in {high_format}.\n:class: hw-opening\n\n{PUBLISHED} Ridge points worked out from the dense peaks below.\n```",
+        f"**Read the figure.** From left to right a computation needs more operations per byte. {low_device} in {low_format} is satisfied with {low:.0f}; {high_device} in "
+        f"{high_format} asks for {high:.0f}, {high / low:.0f} times as many. In every device with more than one format the ridge grows as the number format shrinks, because the "
+        "math rate grows and the bandwidth does not.",
+        "## Number formats",
+        "The size of a value includes its share of the block scale. A scale for a whole matrix (FP8, NVFP4) is not counted.",
+        formats_table(),
         "## Four errors by a factor of two",
         factors_of_two(),
         "## Names",
@@ -169,7 +185,7 @@ def api_page():
         "# API reference",
         "<!-- written by scripts/generate_pages.py from the docstrings; do not edit -->",
         "All names are imported from `hwdesign`. Dimensions accept a number, a list or an array and broadcast; a scalar gives a scalar. Quantities are in "
-        "SI base units: second, byte, FLOP. Constants (`GB300`, `NVFP4`, ...) are listed in the {doc}`hardware` and in {doc}`notation`.",
+        "SI base units: second, byte, FLOP. Constants (`GB300`, `NVFP4`, ...) are listed in the {doc}`hardware`.",
     ]
     for home, names in homes.items():
         module = importlib.import_module(f"hwdesign.{home}")
@@ -178,7 +194,7 @@ def api_page():
             item = getattr(module, name)
             if not (inspect.isfunction(item) or inspect.isclass(item)):
                 continue
-            signature = "" if inspect.isclass(item) else str(inspect.signature(item))
+            signature = re.sub(r": [^,=)]+(?=[,=)])", "", str(inspect.signature(item)).split(" -> ")[0])  # types are below
             parts += [f"### {name}", f"```python\n{name}{signature}\n```", docstring(item.__doc__)]
     return "\n\n".join(parts) + "\n"
 

@@ -1,6 +1,8 @@
 """Catalogue: every number has source, date and status, is dense and one-way, and equals what was published."""
 
+import copy
 import datetime
+import pickle
 import warnings
 
 import numpy as np
@@ -16,17 +18,17 @@ A100_SXM   fp32 19.5T tf32 156T bf16 312T fp16 312T int8 624T | 2.039T 80G 300G 
 H100_SXM   fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 3.35T 80G 450G 8 132 52.43M
 H100_PCIE  fp32 51T tf32 378T bf16 756.5T fp16 756.5T fp8 1.513P int8 1.513P | 2T 80G 64G 8 - 52.43M
 H200       fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 4.8T 141G 450G 8 132 52.43M
-B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 180G 900G 8 148 126M
-GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 186G 900G 72 152 126M
+B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 180G 900G 8 148 132.6M
+GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 186G 900G 72 152 132.6M
 B300       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 14P int8 153.5T | 7.75T 288G 900G 8 148 -
-GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 288G 900G 72 160 126M
+GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 288G 900G 72 152 132.6M
 MI300X     fp32 163.4T tf32 653.7T bf16 1.307P fp16 1.307P fp8 2.615P int8 2.615P | 5.3T 192G 448G 8 304 268.4M
 L4         fp32 30.3T tf32 60T bf16 121T fp16 121T fp8 242T int8 242T | 300G 24G 32G 8 58 50.33M
 T4         fp32 8.1T fp16 65T int8 130T | 320G 16G 16G - 40 4.194M
 L40S       fp32 91.6T tf32 183T bf16 362.1T fp16 362.1T fp8 733T int8 733T | 864G 48G 32G 8 142 100.7M
 RTX_4090   fp32 82.6T tf32 82.6T bf16 165.2T fp16 165.2T fp8 330.3T int8 660.6T | 1.008T 24G - - 128 75.5M
 RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1.792T 32G - - 170 100.7M
-RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.792T 96G 64G 8 188 134.2M
+RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 96G 64G 8 188 134.2M
 """
 FIELDS = ("memory_bandwidth", "memory_capacity", "link_bandwidth", "link_domain", "sms", "l2")
 UNITS = {
@@ -144,6 +146,9 @@ def test_ambiguous_name_says_what_it_took():
         (lambda: hw.A100_SXM.peak_flops("fp8"), "A100_SXM has a dense peak for (fp32, tf32, bf16, fp16, int8), got 'fp8'"),
         (lambda: hw.GB300.ridge("fp5"), "precision must be one of fp32"),
         (lambda: hw.recipe("fp9"), "recipe must be one of bf16"),
+        (lambda: hw.recipe(None), "got None"),
+        (lambda: hw.device(None), "got None"),
+        (lambda: hw.recipe(hw.NVFP4), "recipe must be one of bf16"),
         (lambda: hw.precision("nvfp"), "did you mean 'nvfp4'?"),
     ],
 )
@@ -177,6 +182,35 @@ def test_a_change_of_5_percent_in_any_format_is_caught():
             assert replace(form, **{field: getattr(form, field) * 1.05}).bytes != bits / count / 8
         if form.block:
             assert replace(form, block=tuple(side * 1.05 for side in form.block)).bytes != bits / count / 8
+
+
+def test_recipes_and_rates():
+    parts = {n: tuple(p.name for p in (r.weights, r.activations, r.outputs, r.kv_cache, r.math)) for n, r in hw.RECIPES.items()}
+    assert parts == {
+        "bf16": ("bf16", "bf16", "bf16", "bf16", "bf16"),
+        "fp8": ("fp8", "fp8", "bf16", "fp8", "fp8"),
+        "fp8_block": ("fp8_128x128", "fp8_1x128", "bf16", "fp8", "fp8"),
+        "nvfp4": ("nvfp4", "nvfp4", "bf16", "fp8", "nvfp4"),
+        "mxfp4": ("mxfp4", "mxfp4", "bf16", "fp8", "mxfp4"),
+        "w4a16": ("int4_g128", "bf16", "bf16", "bf16", "bf16"),
+        "table2": ("nvfp4", "nvfp4", "fp8", "fp8", "nvfp4"),
+    }
+    assert {n: p.rate for n, p in hw.PRECISIONS.items() if p.rate != n} == {
+        "fp8_1x128": "fp8", "fp8_128x128": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "int4_g128": "int4"
+    }  # fmt: skip
+
+
+def test_devices_can_be_copied_pickled_hashed_and_made_by_hand():
+    for clone in (pickle.loads(pickle.dumps(hw.GB300)), copy.deepcopy(hw.GB300)):
+        assert clone == hw.GB300 and clone.ridge("nvfp4") == 1875
+    assert {hw.GB300: 1}[hw.device("gb300")] == 1
+    mine = hw.Device(name="mine", form_factor="PCIe", dense_peak={"bf16": 1e14}, sparse_peak={}, memory_bandwidth=1e12,
+                     memory_capacity=16e9)  # fmt: skip
+    assert mine.ridge("bf16") == 100
+    with pytest.raises(TypeError):
+        hw.GB300.dense_peak["bf16"] = 0
+    with pytest.raises(TypeError):
+        hw.slices()[0]["device"] = "mine"
 
 
 def test_recipes_write_bf16_except_table_2():

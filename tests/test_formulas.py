@@ -1,6 +1,8 @@
 """Formulas: published integers, independent oracles, limits, and errors that name the argument."""
 
 import time
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -80,7 +82,8 @@ def test_arrays_equal_loops_and_scalars_stay_scalars():
     loop = [[r.gemm_bytes(int(i), int(j), 512, a=1, b=2, c=4) for j in n[0]] for i in m[:, 0]]
     assert array.shape == (3, 2) and (array == loop).all()
     assert np.ndim(r.gemm_flops(1, 2, 3)) == 0 and isinstance(r.gemm_flops(1, 2, 3), float)
-    assert r.gemm_flops([1, 2], 3, 4).tolist() == [24, 48]
+    assert r.gemm_flops([1, 2], 3, 4).tolist() == [24, 48] and r.gemm_flops([], 1, 1).shape == (0,)
+    assert r.gemm_flops(Fraction(6, 2), Decimal(2), 2**100) == 12 * 2.0**100  # any real number that is whole
 
 
 def test_attainable_rate_and_bound_are_the_two_roofs():
@@ -102,6 +105,15 @@ def test_attainable_rate_and_bound_are_the_two_roofs():
         (lambda: r.gemm_flops("8", 1, 1), "m must be a number or an array of numbers, got '8'"),
         (lambda: r.gemm_flops(None, 1, 1), "m must be a number"),
         (lambda: r.gemm_flops(True, 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops([True, False], 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(["3", "4"], 1, 1), "m must be a number or an array of numbers, got ['3', '4']"),
+        (lambda: r.gemm_flops(np.array("8"), 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(b"8", 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(1 + 2j, 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(np.datetime64("2026-01-01"), 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops([[1, 2], [3]], 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(object(), 1, 1), "m must be a number"),
+        (lambda: r.gemm_flops(10**400, 1, 1), "m must be below 1.8e308"),
         (lambda: r.gemm_bytes(1, 1, 1, a=0, b=1, c=1), "a must be > 0, got 0"),
         (lambda: r.gemm_write_bytes(1, 1, c=-1), "c must be > 0, got -1"),
         (lambda: r.ridge(1e15, 0), "bandwidth must be > 0, got 0"),

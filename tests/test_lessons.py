@@ -55,16 +55,24 @@ def test_figures_draw_what_they_are_given():
     )
     lines = {line.get_label(): line.get_ydata() for line in ax.lines}
     assert np.array_equal(lines["bound"], 2 * x) and np.array_equal(lines["SGLang"], x)
+    assert ax.lines[-1].get_xdata() == [512] and ax.lines[-1].get_ydata() == [1.0]
     ladder = figures.saturation_ladder({"a": 821.0, "b": 1643.0}, 3477.0, xlabel="K")
-    assert ladder.lines[1].get_xdata().tolist() == [821.0, 1643.0]
+    assert ladder.lines[1].get_xdata().tolist() == [821.0, 1643.0] and ladder.lines[2].get_xdata() == [3477.0]
     assert {t.get_text() for t in ladder.texts} == {"821", "1643", "3477"}
     budget = figures.byte_budget({"x": (256, 8192, 512)}, {"a": 0.5625, "b": 0.5625, "c": 1.0}, 1875)
-    total = sum(bar.get_width() for bar in budget.patches)
-    assert total == pytest.approx(1000 * 4_530_176 / 2_147_483_648)
-    aspect = figures.time_by_aspect([0.25, 4], {"sglang": [2e-5, 1e-5]}, bound=[1e-6, 1e-6])
+    assert sum(bar.get_width() for bar in budget.patches) == pytest.approx(1000 * 4_530_176 / 2_147_483_648)
+    assert budget.lines[0].get_xdata()[0] == pytest.approx(1000 / 1875)
+    aspect = figures.time_by_aspect([0.25, 4], {"sglang": [2e-5, 1e-5]}, bound=[1e-6, 2e-6])
     assert [t.get_text() for t in aspect.get_xticklabels()] == ["1/4", "4"]
+    assert [np.round(line.get_ydata(), 9).tolist() for line in aspect.lines] == [[1, 2], [20, 10]]
     pair = figures.pair_cost(np.array([1, 4]), {"plain": np.array([1.0, 1.25])}, measured={"m": ([1, 4], [1, 1.2])})
-    assert len(pair.lines) == 3
+    assert [np.array(line.get_ydata()).tolist() for line in pair.lines] == [[1.0, 1.25], [1.0], [1, 1.2]]
+    roof = figures.roofline("GB300", "nvfp4", {"A": 474.0}, measured={"B": (474.0, 1e15)})
+    assert roof.lines[0].get_ydata().max() == 15 and roof.lines[1].get_xdata()[0] == 1875
+    assert roof.lines[2].get_ydata()[0] == pytest.approx(474 * 8e12 / 1e15) and roof.lines[3].get_ydata() == [1.0]
+    dots = figures.ridges([hw.GB300, hw.T4])
+    assert [np.round(line.get_xdata()).tolist()[0] for line in dots.lines] == [312, 625, 1875]
+    assert round(dots.lines[0].get_xdata()[1]) == 203  # a T4 has FP16 alone
 
 
 def test_a_figure_needs_an_alt_text_with_a_number():

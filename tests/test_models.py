@@ -1,5 +1,6 @@
 """Layers and the four-constant model: Table 1, an independent count of FLOP, and recovery of known constants."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,12 @@ def test_grouped_queries_and_a_gate():
     assert [(g.n, g.k) for g in gemms] == [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)]
     # Llama-3.1-8B, 8,030,261,248 parameters: 32 blocks, embedding and head, norms.
     assert 32 * (sum(g.weights for g in gemms) + 2 * 4096) + 2 * 128256 * 4096 + 4096 == 8_030_261_248
+
+
+def test_heads_need_not_fill_the_hidden_size():
+    # Qwen3-0.6B: hidden 1024, 16 heads and 8 key-value heads of 128, so the attention output has K = 2048.
+    gemms = hw.transformer_gemms(1, hidden_size=1024, intermediate_size=3072, num_heads=16, num_kv_heads=8, head_dim=128)
+    assert [(g.n, g.k) for g in gemms[:2]] == [(4096, 1024), (1024, 2048)]
 
 
 def test_flop_count_of_torch():
@@ -54,6 +61,19 @@ def test_count_multiplies_and_arrays_are_welcome():
         (lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, num_heads=2), "must be given together"),
         (lambda: hw.Gemm(name="x", m=1, n=1.5, k=1), "n must be a whole number, got 1.5"),
         (lambda: hw.Gemm(name="x", m=1, n=1, k=1, count=0), "count must be >= 1, got 0"),
+        (lambda: hw.Gemm(name="x", m=1, n=1, k=1, count=[1, 2]), "count must be one number, got [1, 2]"),
+        (lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, gated="false"), "gated must be True or False"),
+        (
+            lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, num_heads=7, num_kv_heads=2, head_dim=1),
+            "num_heads must be a multiple of num_kv_heads, got 7 and 2",
+        ),
+        (lambda: hw.GemmConstants(peak_flops=0, bandwidth=1), "peak_flops must be > 0, got 0"),
+        (lambda: hw.GemmConstants(peak_flops=1, bandwidth=None), "bandwidth must be a number"),
+        (lambda: hw.GemmConstants(peak_flops=1, bandwidth=1, serial=-5), "serial must be >= 0, got -5"),
+        (lambda: hw.fit_gemm_constants(1, 1, 1, None, "GB300", "bf16"), "seconds must be a number"),
+        (lambda: hw.fit_gemm_constants(1, 1, 1, [np.inf] * 8, "GB300", "bf16"), "seconds must be finite"),
+        (lambda: hw.fit_gemm_constants(1, 1, 1, [1e-6] * 8, "GB300", "bf16", steps=-1), "steps >= 1"),
+        (lambda: hw.fit_gemm_constants([1, 2], 1, 1, [1e-6] * 8, "GB300", "bf16"), "must broadcast against each other"),
         (lambda: hw.fit_gemm_constants(1, 1, 1, [1e-6] * 7, "GB300", "bf16"), "at least 8 measured times, got 7"),
         (lambda: hw.fit_gemm_constants(1, 1, 1, [0.0] * 8, "GB300", "bf16"), "seconds must be > 0, got 0"),
         (lambda: hw.ideal_constants("A100_SXM", "nvfp4"), "A100_SXM has a dense peak for"),
@@ -81,7 +101,8 @@ def test_each_term_by_hand():
     math, memory = 2e-6, (1e6 + 1e6 + 2e6) / 1e12
     assert terms["longer"] == pytest.approx(memory) and terms["unhidden"] == pytest.approx(0.5 * math)
     assert terms["fixed"] == 1e-5 and terms["quantize"] == pytest.approx(1e6 * (2 + 1) / 2e12)
-    assert hw.gemm_terms(1000, 1000, 1000, "bf16", constants)["quantize"] == 0
+    for recipe in ("bf16", copy.deepcopy(hw.recipe("bf16"))):  # a copy has no pass to pay for either
+        assert hw.gemm_terms(1000, 1000, 1000, recipe, constants)["quantize"] == 0
     assert hw.gemm_seconds(1000, 1000, 1000, "fp8", constants) == pytest.approx(sum(terms.values()))
 
 
@@ -94,6 +115,18 @@ def test_fit_recovers_known_constants_under_noise(recipe):
     assert found.peak_flops == pytest.approx(truth.peak_flops, rel=0.03)
     assert found.bandwidth == pytest.approx(truth.bandwidth, rel=0.06)
     assert found.fixed == pytest.approx(truth.fixed, rel=0.06) and found.serial == pytest.approx(0.4, abs=0.06)
+    assert found.quantize_bandwidth == 8e12
+
+
+@pytest.mark.parametrize("row", hw.slices(), ids=lambda r: r["file"])
+def test_no_fit_beats_the_datasheet(row):
+    grid, device = hw.gemm_grid(row["device"], row["precision"], row["framework"]), hw.device(row["device"])
+    n, k = np.meshgrid(grid.n[grid.n >= 128], grid.k[grid.k >= 128], indexing="ij")
+    found = hw.fit_gemm_constants(8192, n, k, grid.at(8192, n, k), device, row["precision"])
+    ideal = hw.ideal_constants(device, row["precision"])
+    assert 0.05 < found.peak_flops / ideal.peak_flops <= 1.0000001 and 0.05 < found.bandwidth / ideal.bandwidth <= 1.0000001
+    error = abs(hw.gemm_seconds(8192, n, k, row["precision"], found) / grid.at(8192, n, k) - 1)
+    assert np.nanmean(error) < 0.25
 
 
 def test_model_predicts_the_unseen_sweeps_of_figure_4():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hwdesign.formulas import roofline
-from hwdesign.models import layers
 from hwdesign.timing import calibration, silicon
 
 A4 = {"a": 0.5625, "b": 0.5625}
@@ -19,8 +18,11 @@ ANCHORS = {
     (roofline, "intensity"): (lambda: roofline.intensity(2_147_483_648, 4_530_176).round(), 474),
     (roofline, "gemm_intensity"): (lambda: roofline.gemm_intensity(np.inf, 8192, 512, **A4, c=1).round(), 989),
     (roofline, "ridge"): (lambda: roofline.ridge(15e15, 8e12), 1875),
-    (roofline, "attainable_flops"): (lambda: roofline.attainable_flops(1e9, peak_flops=15e15, bandwidth=8e12), 15e15),
-    (roofline, "bound_time"): (lambda: roofline.bound_time(15e15, 1, peak_flops=15e15, bandwidth=8e12), 1),
+    (roofline, "attainable_flops"): (
+        lambda: roofline.attainable_flops([100, 1e9], peak_flops=15e15, bandwidth=8e12),
+        [8e14, 15e15],
+    ),
+    (roofline, "bound_time"): (lambda: roofline.bound_time([15e15, 1], [1, 16e12], peak_flops=15e15, bandwidth=8e12), [1, 2]),
     (roofline, "critical_dimension"): (lambda: roofline.critical_dimension(1875, 0.5625).round(), 527),
     (roofline, "break_even_k"): (lambda: roofline.break_even_k(np.inf, 8192, ridge_point=1875, **A4, c=1).round(), 1002),
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
@@ -42,15 +44,6 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
     for factor in (0.95, 1.05):
         monkeypatch.setattr(module, name, lambda *a, factor=factor, **k: honest(*a, **k) * factor)
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
-
-
-@pytest.mark.parametrize("index", range(4))
-@pytest.mark.parametrize("field", ["n", "k"])
-def test_table_1_breaks_when_a_dimension_is_off_by_5_percent(index, field):
-    table = [(3 * 8192, 8192), (8192, 8192), (28672, 8192), (8192, 28672)]
-    gemm = layers.transformer_gemms(1, hidden_size=8192, intermediate_size=28672)[index]
-    assert (gemm.n, gemm.k) == table[index]
-    assert round(getattr(gemm, field) * 1.05) not in table[index]
 
 
 def test_every_public_formula_has_an_anchor():

@@ -68,6 +68,13 @@ def test_h100_does_not_care():
     assert (t.min().round(), t.max().round()) == (1490, 1744)
 
 
+def test_splitting_over_eight_gpus_at_few_tokens():
+    shapes = ((8192, 8192), (1024, 8192), (8192, 1024))  # whole, an eighth of N, an eighth of K
+    assert [float(microseconds("nvfp4", "sglang", 16, *shape)) for shape in shapes] == [12.2, 8.3, 4.6]
+    whole, by_n, by_k = (hw.gemm_grid("GB300", "nvfp4").at(16, *shape) for shape in shapes)
+    assert (round(whole / by_n, 2), round(whole / by_k, 2)) == (1.46, 2.65)
+
+
 def test_default_framework_is_the_first_that_has_the_slice():
     assert hw.gemm_grid("GB300", "nvfp4").framework == "sglang"
     assert hw.gemm_grid(hw.GB300, hw.NVFP4).framework == "sglang"
@@ -81,6 +88,15 @@ def test_default_framework_is_the_first_that_has_the_slice():
         (lambda: hw.gemm_grid("L4", "bf16"), "measured devices are GB300, B200, H200, H100_SXM, A100_SXM"),
         (lambda: hw.gemm_grid("GB300", "nvfp4").at(8192, 9728, 8192), "got 9728; nearest are 8192 and 10240"),
         (lambda: hw.gemm_grid("GB300", "nvfp4").at([1, 18], 128, 128), "got 18; nearest are 16 and 17"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4", ["sglang"]), "framework must be one of sglang, trtllm, vllm, got ['sglang']"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4").at("1", 128, 128), "m must be a number or an array of numbers, got '1'"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4").at(None, 128, 128), "m must be a number"),
+        (lambda: hw.gemm_grid("GB300", "nvfp4").at([1, 2], [128, 256, 512], 128), "m, n, k must broadcast against each other"),
+        (lambda: hw.saturation_point([8192, 128], [2, 1]), "x must increase, got [8192.0, 128.0]"),
+        (lambda: hw.saturation_point([128, 8192], [1]), "x and rate must be two lists of one length"),
+        (lambda: hw.saturation_point([128, 8192], None), "rate must be a number"),
+        (lambda: hw.saturation_point([128, 8192], [1, 2], share="0.8"), "share must be a number"),
+        (lambda: hw.sustained([], []), "x must have a measured point between 6144 and 16384, got none"),
         (lambda: hw.saturation_point([1, 2], [1, 2], share=0), "share must be > 0 and <= 1, got 0"),
         (lambda: hw.sustained([1, 2], [1, 2]), "x must have a measured point between 6144 and 16384, got 1 to 2"),
     ],
@@ -146,13 +162,12 @@ def test_extraction_gives_the_same_bytes_from_the_same_rows():
     e = extract()
     grid = hw.gemm_grid("A100_SXM", "bf16", "trtllm")
     m, n, k = (x.ravel() for x in np.meshgrid(grid.m, grid.n, grid.k, indexing="ij"))
-    seconds = grid.seconds.ravel()
-    rows = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(seconds)))  # order of rows must not matter
-    data = e.npz_bytes(*e.grid(m[rows], n[rows], k[rows], seconds[rows]))
-    again = e.npz_bytes(*e.grid(m[rows], n[rows], k[rows], seconds[rows]))
-    assert data == again
-    axes, cube = e.grid(m[rows], n[rows], k[rows], seconds[rows])
-    assert np.array_equal(cube, grid.seconds, equal_nan=True)
+    milliseconds = 1e3 * grid.seconds.ravel().astype(float)
+    rows = np.flatnonzero(~np.isnan(milliseconds))
+    shuffled = np.random.default_rng(0).permutation(rows)  # the order of the rows must not matter
+    first, again = (e.grid(m[r], n[r], k[r], milliseconds[r]) for r in (rows, shuffled))
+    assert e.npz_bytes(*first) == e.npz_bytes(*again)
+    assert np.allclose(first[1], grid.seconds, rtol=1e-6, equal_nan=True) and first[1].dtype == np.float32
 
 
 @pytest.mark.skipif(

@@ -9,7 +9,8 @@ formula of the package reads them.
 import csv
 import functools
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from types import MappingProxyType
 
@@ -57,8 +58,8 @@ class Device:
 
     name: str
     form_factor: str
-    dense_peak: MappingProxyType  # [FLOP/s]
-    sparse_peak: MappingProxyType  # [FLOP/s]
+    dense_peak: Mapping = field(hash=False)  # [FLOP/s]
+    sparse_peak: Mapping = field(hash=False)  # [FLOP/s]
     memory_bandwidth: float  # [byte/s]
     memory_capacity: float  # [byte]
     link_bandwidth: float | None = None  # [byte/s], one way
@@ -66,6 +67,14 @@ class Device:
     link_domain: int | None = None  # [device]
     sms: int | None = None  # [SM]
     l2: float | None = None  # [byte]
+
+    def __post_init__(self):
+        for name in ("dense_peak", "sparse_peak"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __reduce__(self):  # a read-only mapping cannot be pickled
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _revive, (values | {name: dict(values[name]) for name in ("dense_peak", "sparse_peak")},)
 
     def peak_flops(self, fmt):
         """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device multiplies."""
@@ -80,6 +89,10 @@ class Device:
     def ridge(self, fmt):
         """Ridge point of a number format: dense peak over memory bandwidth [FLOP/byte]."""
         return float(roofline.ridge(self.peak_flops(fmt), self.memory_bandwidth))
+
+
+def _revive(values):
+    return Device(**values)
 
 
 @functools.cache
@@ -111,19 +124,18 @@ def _devices():
 
 
 def _device(name):
-    fields = {"dense_peak": {}, "sparse_peak": {}}
+    values = {"dense_peak": {}, "sparse_peak": {}}
     for row in rows():
         if row["device"] != name:
             continue
         if row["field"] in ("dense_peak", "sparse_peak"):
-            fields[row["field"]][row["precision"]] = float(row["value"])
+            values[row["field"]][row["precision"]] = float(row["value"])
         elif row["field"] == "form_factor":
-            fields["form_factor"] = row["value"]
+            values["form_factor"] = row["value"]
         else:
             number = float(row["value"])
-            fields[row["field"]] = int(number) if row["field"] in ("sms", "link_domain") else number
-    peaks = {key: MappingProxyType(fields.pop(key)) for key in ("dense_peak", "sparse_peak")}
-    return Device(name=name, **peaks, **fields)
+            values[row["field"]] = int(number) if row["field"] in ("sms", "link_domain") else number
+    return Device(name=name, **values)
 
 
 def device_names():
@@ -176,12 +188,16 @@ def device(name):
     """
     if isinstance(name, Device):
         return name
-    key = str(name).strip().upper().replace("-", "_").replace(" ", "_")
-    if key in AMBIGUOUS:
+    key = _key(name) if isinstance(name, str) else name
+    if isinstance(key, str) and key in AMBIGUOUS:
         taken, why = AMBIGUOUS[key]
         warnings.warn(f"device {name!r} does not name a form factor: taking {taken} ({why})", UserWarning, stacklevel=2)
-        key = taken
-    return choice("device", key, _devices())
+        name = taken
+    return choice("device", name, _devices(), normal=_key)
+
+
+def _key(name):
+    return name.strip().upper().replace("-", "_").replace(" ", "_")
 
 
 def __getattr__(name):

@@ -153,7 +153,7 @@ def precision(name):
     >>> precision("NVFP4").bytes
     0.5625
     """
-    return name if isinstance(name, Precision) else choice("precision", str(name).lower(), PRECISIONS)
+    return name if isinstance(name, Precision) else choice("precision", name, PRECISIONS, normal=str.lower)
 
 
 def recipe(name):
@@ -185,4 +185,4 @@ def recipe(name):
     >>> recipe("nvfp4").operand_bytes
     {'a': 0.5625, 'b': 0.5625, 'c': 2.0}
     """
-    return name if isinstance(name, Recipe) else choice("recipe", str(name).lower(), RECIPES)
+    return name if isinstance(name, Recipe) else choice("recipe", name, RECIPES, normal=str.lower)

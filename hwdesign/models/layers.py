@@ -40,7 +40,9 @@ class Gemm:
     count: int = 1
 
     def __post_init__(self):
-        m, n, k, _ = dims(m=self.m, n=self.n, k=self.k, count=self.count)
+        m, n, k, count = dims(m=self.m, n=self.n, k=self.k, count=self.count)
+        if count.ndim:
+            raise ValueError(f"count must be one number, got {self.count!r}")
         for name, value in (("m", m), ("n", n), ("k", k)):
             object.__setattr__(self, name, value[()])
 
@@ -82,7 +84,7 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
     Raises
     ------
     ValueError
-        If a dimension is below 1, or only some of the head arguments are given.
+        If a dimension is below 1, only some of the head arguments are given, or the heads do not divide evenly.
 
     Notes
     -----
@@ -93,6 +95,8 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
     >>> [(g.name, int(g.n), int(g.k)) for g in transformer_gemms(1, hidden_size=4096, intermediate_size=16384)]
     [('qkv', 12288, 4096), ('attention output', 4096, 4096), ('up', 16384, 4096), ('down', 4096, 16384)]
     """
+    if not isinstance(gated, bool):
+        raise ValueError(f"gated must be True or False, got {gated!r}")
     heads = (num_heads, num_kv_heads, head_dim)
     if any(h is None for h in heads) and any(h is not None for h in heads):
         raise ValueError(f"num_heads, num_kv_heads and head_dim must be given together, got {heads}")
@@ -100,6 +104,8 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
     query = key_value = hidden_size
     if num_heads is not None:
         num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+        if (num_heads % num_kv_heads).any():
+            raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {heads[0]} and {heads[1]}")
         query, key_value = num_heads * head_dim, num_kv_heads * head_dim
     return [
         Gemm(name="qkv", m=tokens, n=query + 2 * key_value, k=hidden_size),

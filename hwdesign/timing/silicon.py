@@ -9,10 +9,11 @@ import csv
 import functools
 from dataclasses import dataclass
 from importlib import resources
+from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import positive, scalar_or_array
+from hwdesign._check import choice, dims, numbers, positive, same_shape, scalar_or_array
 from hwdesign.catalogue.device import device as as_device
 
 PREFERENCE = ("sglang", "trtllm", "vllm")  # default framework: the first that has the slice
@@ -50,19 +51,22 @@ class GemmGrid:
     seconds: np.ndarray  # [s]
 
     def at(self, m, n, k):
-        """Measured time of shapes on the grid [s]; a `ValueError` names a dimension that was not measured and its neighbours."""
-        index = [self._index(axis, value) for axis, value in zip("mnk", (m, n, k), strict=True)]
-        found = self.seconds[tuple(index)].astype(np.float64)
-        return scalar_or_array(found)
+        """Measured time of shapes on the grid [s]; NaN for a shape of the grid that was not measured.
 
-    def _index(self, axis, value):
-        grid, wanted = getattr(self, axis), np.asarray(value)
+        A `ValueError` names a dimension that is not on the grid, and its neighbours.
+        """
+        m, n, k = same_shape(**dict(zip("mnk", dims(m=m, n=n, k=k), strict=True)))
+        index = tuple(self._index(axis, value) for axis, value in (("m", m), ("n", n), ("k", k)))
+        return scalar_or_array(self.seconds[index].astype(np.float64))
+
+    def _index(self, axis, wanted):
+        grid = getattr(self, axis)
         place = np.clip(np.searchsorted(grid, wanted), 0, len(grid) - 1)
         off = grid[place] != wanted
         if off.any():
-            bad = wanted[off].flat[0] if wanted.ndim else wanted
+            bad = wanted[off].flat[0]
             near = sorted(int(grid[i]) for i in np.argsort(np.abs(grid - bad))[:2])
-            raise ValueError(f"{axis} must be a measured size of {self.label}, got {bad}; nearest are {near[0]} and {near[1]}")
+            raise ValueError(f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} and {near[1]}")
         return place
 
     @property
@@ -73,11 +77,11 @@ class GemmGrid:
 
 @functools.cache
 def slices():
-    """The slices that ship, as a tuple of mappings of the columns of `manifest.csv`.
+    """The slices that ship, as a tuple of read-only mappings of the columns of `manifest.csv`.
 
     Returns
     -------
-    tuple of dict
+    tuple of mapping
         Columns device, framework, precision, version, kernel, gpu, rows [shape], file, sha256, source.
 
     Notes
@@ -90,7 +94,7 @@ def slices():
     (31, 'GB300')
     """
     text = resources.files("hwdesign.timing").joinpath("data/manifest.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
+    return tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
 
 
 def gemm_grid(device, precision, framework=None):
@@ -124,6 +128,8 @@ def gemm_grid(device, precision, framework=None):
     >>> gemm_grid("H100_SXM", "bf16").label
     'H100_SXM bf16, sglang 0.5.14'
     """
+    if framework is not None:
+        framework = choice("framework", framework, {name: name for name in PREFERENCE}, normal=str.lower)
     return _load(as_device(device).name, str(getattr(precision, "name", precision)).lower(), framework)
 
 
@@ -169,7 +175,7 @@ def sustained(x, rate, *, low=6144, high=16384):
     Raises
     ------
     ValueError
-        If no measured point lies in the range.
+        If no measured point lies in the range, `x` does not increase, or the lengths differ.
 
     Notes
     -----
@@ -180,11 +186,11 @@ def sustained(x, rate, *, low=6144, high=16384):
     >>> float(sustained([1024, 8192, 10240], [1.0, 4.0, 6.0]))
     5.0
     """
-    (x,) = positive(x=x)
-    rate = np.asarray(rate, dtype=np.float64)
-    large = rate[(x >= low) & (x <= high) & ~np.isnan(rate)]
+    x, rate = _sweep(x, rate)
+    large = rate[(x >= low) & (x <= high)]
     if large.size == 0:
-        raise ValueError(f"x must have a measured point between {low} and {high}, got {x.min():g} to {x.max():g}")
+        got = f"{x.min():g} to {x.max():g}" if x.size else "none"
+        raise ValueError(f"x must have a measured point between {low} and {high}, got {got}")
     return np.median(large)
 
 
@@ -210,7 +216,7 @@ def saturation_point(x, rate, *, share=0.8, low=6144, high=16384):
     Raises
     ------
     ValueError
-        If `share` is not between 0 and 1.
+        If `share` is not between 0 and 1, `x` does not increase, or the lengths differ.
 
     Notes
     -----
@@ -222,12 +228,21 @@ def saturation_point(x, rate, *, share=0.8, low=6144, high=16384):
     >>> round(float(saturation_point(x, [1.0, 6.0, 10.0])))
     2896
     """
-    if not 0 < share <= 1:
+    if not 0 < numbers("share", share) <= 1:
         raise ValueError(f"share must be > 0 and <= 1, got {share}")
     goal = share * sustained(x, rate, low=low, high=high)
-    x, rate = np.asarray(x, dtype=np.float64), np.asarray(rate, dtype=np.float64)
-    x, rate = x[~np.isnan(rate)], rate[~np.isnan(rate)]
+    x, rate = _sweep(x, rate)
     first = int(np.argmax(rate >= goal))
     if first == 0:
         return x[0]
     return np.exp(np.interp(goal, rate[first - 1 : first + 1], np.log(x[first - 1 : first + 1])))
+
+
+def _sweep(x, rate):
+    """A sweep without its unmeasured points; x must increase and match the rates."""
+    (x,), rate = positive(x=x), numbers("rate", rate)
+    if x.ndim != 1 or x.shape != rate.shape:
+        raise ValueError(f"x and rate must be two lists of one length, got shapes {x.shape} and {rate.shape}")
+    if (np.diff(x) <= 0).any():
+        raise ValueError(f"x must increase, got {x.tolist()[:8]}")
+    return x[~np.isnan(rate)], rate[~np.isnan(rate)]

@@ -1,8 +1,11 @@
 """Figures of chapter 1, near-square matrices."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.roofline import gemm_flops, gemm_intensity
 from hwdesign.lessons import style
@@ -108,7 +111,7 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
         ax.plot(x, np.asarray(rate) / 1e15, color=(style.INK, style.GREY, style.PURPLE)[i % 3], ls=("-", "--", "-.")[i % 3],
                 lw=1.4, label=label)  # fmt: skip
     for name, rate in measured.items():
-        color, marker, label = style.FRAMEWORK[name]
+        color, label = style.FRAMEWORK[name]
         ax.plot(x, np.asarray(rate) / 1e15, "x", color=color, mew=1.6, label=label)
     for name, (at, rate) in (sustained or {}).items():
         ax.plot(at, rate / 1e15, "o", mfc="none", ms=10, color=style.FRAMEWORK[name][0])
@@ -155,7 +158,7 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
     'K at 80 % of the sustained rate [element]'
     """
     ax = ax or style.axes(height=0.9 + 0.4 * (len(rungs) + 1))
-    names, values = [*rungs, "measured"], np.array([*rungs.values(), measured])
+    names, values = [*rungs, "published times"], np.array([*rungs.values(), measured])
     rows = np.arange(len(names))[::-1]
     ax.step(values[:-1], rows[:-1], where="post", color=style.GREY, lw=1)
     ax.plot(values[:-1], rows[:-1], "o", color=style.BLUE)
@@ -203,10 +206,10 @@ def time_by_aspect(aspect, series, *, bound=None, ax=None):
     """
     ax = ax or style.axes(height=3.6)
     if bound is not None:
-        ax.loglog(aspect, np.asarray(bound) * 1e6, color=style.INK, lw=1.4, label="bound, modelled")
+        ax.loglog(aspect, np.asarray(bound) * 1e6, color=style.INK, lw=1.4, label="roofline bound")
     for name, seconds in series.items():
-        color, marker, label = style.FRAMEWORK[name]
-        ax.loglog(aspect, np.asarray(seconds) * 1e6, "x:", color=color, mew=2, lw=0.8, label=f"{label}, measured")
+        color, label = style.FRAMEWORK[name]
+        ax.loglog(aspect, np.asarray(seconds) * 1e6, "x:", color=color, mew=2, lw=0.8, label=label)
     style.plain_ticks(ax.xaxis, aspect, [f"{a:g}" if a >= 1 else f"1/{1 / a:g}" for a in aspect])
     ax.set_xlabel("aspect N/K of the weight matrix [dimensionless]")
     ax.set_ylabel("time [µs]")
@@ -244,11 +247,13 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     'relative cost [best shape = 1]'
     """
     ax = ax or style.axes(height=3.6)
-    for (label, cost), color in zip(curves.items(), (style.INK, style.PURPLE), strict=False):
+    for (label, cost), color in zip(curves.items(), itertools.cycle((style.INK, style.PURPLE)), strict=False):
         ax.semilogx(ratio, cost, color=color, label=label)
         best = int(np.argmin(cost))
         ax.plot(ratio[best], cost[best], "o", color=color)
-    for (label, (at, cost)), color in zip((measured or {}).items(), (style.BLUE, style.ORANGE, style.GREEN), strict=False):
+    for (label, (at, cost)), color in zip(
+        (measured or {}).items(), itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), strict=False
+    ):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
     style.plain_ticks(ax.xaxis, [2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
     ax.set_xlabel("H/H' [dimensionless]")
@@ -338,16 +343,18 @@ def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLO
         at = float(gemm_intensity(m, n, k, **size))
         bound = float(gemm_seconds(m, n, k, precision, ideal))
         seconds = {name: float(grid.at(m, n, k)) for name, grid in grids.items()}
-        points = {style.FRAMEWORK[name][2]: (at, work / t) for name, t in seconds.items()}
+        points = {style.FRAMEWORK[name][1]: (at, work / t) for name, t in seconds.items()}
         ax = roofline(device, precision, {f"bound, K = {k}": at}, measured=points, limits=(30, 6000))
         ax.set_ylim(0.1, 30)  # the same axes in all frames
         side = "memory-bound" if at < as_device(device).ridge(precision) else "compute-bound"
-        told = ", ".join(f"{style.FRAMEWORK[name][2]} {fmt(t, 's')}" for name, t in seconds.items())
-        text = f"K = {k}: {at:.0f} FLOP/byte, {side}. Bound {fmt(bound, 's')}; measured {told}."
+        told = ", ".join(f"{style.FRAMEWORK[name][1]} {fmt(t, 's')}" for name, t in seconds.items())
+        text = f"K = {k}: {at:.0f} FLOP/byte, {side}. Bound {fmt(bound, 's')}; published {told}."
         alt = f"Rate [PFLOP/s] against arithmetic intensity [FLOP/byte], both logarithmic. {text}"
         return Frame(ax=ax, alt=alt, text=text, data={"k": int(k), "intensity": at, "bound": bound, "measured": seconds})
 
-    caption = f"One GEMM with M = {m}, N = {n} on {device} in {precision}, BF16 output, as K grows."
+    caption = (
+        f"One GEMM with M = {m}, N = {n} on {as_device(device).name} in {as_precision(precision).label}, BF16 output, as K grows."
+    )
     return Explorer(
         "reduction-dimension",
         "reduction dimension K [element]",
@@ -400,16 +407,17 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
         seconds = {name: grid.at(m, n, k) for name, grid in grids.items()}
         bound = gemm_seconds(m, n, k, precision, ideal)
         best = {name: int(np.nanargmin(t)) for name, t in seconds.items()}
-        told = ", ".join(f"{style.FRAMEWORK[name][2]} {n[b]} x {k[b]} ({fmt(seconds[name][b], 's')})" for name, b in best.items())
+        told = ", ".join(f"{style.FRAMEWORK[name][1]} {n[b]} x {k[b]} ({fmt(seconds[name][b], 's')})" for name, b in best.items())
         low = int(np.argmin(bound))
-        text = f"M = {m}: fastest N x K measured: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
+        text = f"M = {m}: fastest N x K: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
         alt = f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of {fmt(n[0] * k[0], '')} weights. {text}"
         ax = time_by_aspect(n / k, seconds, bound=bound)
         ax.set_ylim(*limits)
         data = {"m": int(m), "bound": bound.tolist(), "measured": {name: t.tolist() for name, t in seconds.items()}}
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
-    caption = f"Weight matrices of equal size, {device} in {precision}, BF16 output, from tall (N/K small) to flat (N/K large)."
+    what = f"{as_device(device).name} in {as_precision(precision).label}"
+    caption = f"Weight matrices of equal size, {what}, BF16 output, from tall (N/K small) to flat (N/K large)."
     return Explorer(
         "same-area",
         "tokens M [element]",
