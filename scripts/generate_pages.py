@@ -176,6 +176,13 @@ def docstring(text):
     return "\n".join(out + (["```"] if section == "Examples" else []))
 
 
+def bare_signature(item):
+    """Parameters and defaults without types, which the docstring gives."""
+    found = inspect.signature(item)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+
+
 def api_page():
     """The API reference: every public name by module, from its docstring."""
     homes = {}
@@ -194,7 +201,7 @@ def api_page():
             item = getattr(module, name)
             if not (inspect.isfunction(item) or inspect.isclass(item)):
                 continue
-            signature = re.sub(r": [^,=)]+(?=[,=)])", "", str(inspect.signature(item)).split(" -> ")[0])  # types are below
+            signature = bare_signature(item)
             parts += [f"### {name}", f"```python\n{name}{signature}\n```", docstring(item.__doc__)]
     return "\n\n".join(parts) + "\n"
 
