@@ -10,6 +10,7 @@ from matplotlib.ticker import NullLocator
 INK, GREY, GRID = "#1f2933", "#5a6572", "#e3e8ee"
 BLUE, ORANGE, GREEN, PURPLE = "#0b5fa5", "#b34a06", "#1b7f5c", "#7a4fa3"
 BACKGROUND = "#ffffff"
+PLATE = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.8}  # behind a label that a line may cross
 FRAMEWORK = {"trtllm": (BLUE, "TensorRT-LLM"), "sglang": (ORANGE, "SGLang"), "vllm": (GREEN, "vLLM")}
 
 RC = {

@@ -165,7 +165,7 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
     ax.plot(values[-1], rows[-1], "x", color=style.ORANGE, mew=2.2, ms=8)
     ax.axvline(measured, color=style.ORANGE, ls=":", lw=1)
     for value, row in zip(values, rows, strict=True):
-        ax.annotate(f"{value:.0f}", (value, row), xytext=(9, 5), textcoords="offset points", fontsize=9.5)
+        ax.annotate(f"{value:.0f}", (value, row), xytext=(9, 5), textcoords="offset points", fontsize=9.5, bbox=style.PLATE)
     ax.set_yticks(rows, names)
     ax.set_xscale("log")
     style.plain_ticks(ax.xaxis, (128, 256, 512, 1024, 2048, 4096))
@@ -252,7 +252,7 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
         best = int(np.argmin(cost))
         ax.plot(ratio[best], cost[best], "o", color=color)
     for (label, (at, cost)), color in zip(
-        (measured or {}).items(), itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), strict=False
+        (measured or {}).items(), itertools.cycle((style.ORANGE, style.BLUE, style.GREEN)), strict=False
     ):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
     style.plain_ticks(ax.xaxis, [2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])

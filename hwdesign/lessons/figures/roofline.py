@@ -59,7 +59,7 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
         ax.plot(at, attainable_flops(at, **roofs) / 1e15, "o", color=style.BLUE, zorder=3)
         place = {"xytext": (-8, 5), "ha": "right"} if i % 2 == 0 else {"xytext": (8, -12), "ha": "left"}
         here = (at, attainable_flops(at, **roofs) / 1e15)
-        ax.annotate(label, here, textcoords="offset points", fontsize=9.5, **place)
+        ax.annotate(label, here, textcoords="offset points", fontsize=9.5, bbox=style.PLATE, **place)
     for i, (label, (at, rate)) in enumerate((measured or {}).items()):
         ax.plot(at, rate / 1e15, "x", color=style.ORANGE, mew=2, zorder=3)
         ax.annotate(label, (at, rate / 1e15), xytext=(7, -4 - 9 * (i % 2)), textcoords="offset points", fontsize=9.5)
