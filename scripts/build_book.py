@@ -125,9 +125,27 @@ def run_notebooks(results, timeout):
     EXECUTED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         copies = [shutil.copy(notebook, work) for notebook in results]
-        run([sys.executable, "-m", "pytest", "--nbmake", "--overwrite", f"--nbmake-timeout={timeout}", "-v", "-n", "2",
-             "-c", os.devnull, "--rootdir", work, "-p", "no:cacheprovider", *copies],
-            "a notebook failed: its cell and error are above; open it in Jupyter to try it")
+        run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "--nbmake",
+                "--overwrite",
+                f"--nbmake-timeout={timeout}",
+                "-v",
+                "-n",
+                "2",
+                "-c",
+                os.devnull,
+                "--rootdir",
+                work,
+                "-p",
+                "no:cacheprovider",
+                *copies,
+            ],
+            "a notebook failed: its cell and error are above; open it in Jupyter to try it",
+        )
         for copy, result in zip(copies, results.values(), strict=True):
             shutil.move(copy, result)
 
@@ -166,8 +184,20 @@ def cell_seconds(cell, place):
 
 def render():
     """Jupyter Book with warnings as errors; ``--all`` so that every page's menu is current."""
-    run([Path(sys.executable).with_name("jupyter-book"), "build", SRC, "--path-output", ROOT, "-W", "-n",
-         "--keep-going", "--all"], "Sphinx warned (lines above): mend each, then run `make book` again")
+    run(
+        [
+            Path(sys.executable).with_name("jupyter-book"),
+            "build",
+            SRC,
+            "--path-output",
+            ROOT,
+            "-W",
+            "-n",
+            "--keep-going",
+            "--all",
+        ],
+        "Sphinx warned (lines above): mend each, then run `make book` again",
+    )
 
 
 def finish(pages):

@@ -18,7 +18,7 @@ from hwdesign.units import GIB, GIGA, TERA, fmt
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = '<span class="hw-label hw-published">published</span>'
-FORMATS = ("16 bit", "fp8", "fp4")
+FORMATS = {"16 bit": "16 bit", "FP8": "fp8", "FP4": "fp4"}
 
 
 def table(header, body):
@@ -34,18 +34,30 @@ def quantity(row):
     return fmt(float(row["value"]), row["unit"], digits=4)
 
 
+def rates(d):
+    """Dense peaks of a device by printed format [FLOP/s]; the 16-bit one is BF16, or FP16 where there is no BF16 (T4)."""
+    found = {"16 bit": d.dense_peak.get("bf16", d.dense_peak["fp16"]), **d.dense_peak}
+    return {label: found.get(key) for label, key in FORMATS.items()}
+
+
 def overview():
-    """One row a device: peaks, bandwidth, capacity, ridge."""
+    """One row a device: peaks, bandwidth, capacity, link."""
     body = []
     for d in map(device, device_names()):
-        rates = {"16 bit": d.dense_peak.get("bf16", d.dense_peak["fp16"]), **d.dense_peak}  # a T4 has FP16 alone
-        peaks = [f"{rates[f] / TERA:g}" if f in rates else "–" for f in FORMATS]
-        ridges = [f"{rates[f] / d.memory_bandwidth:.0f}" if f in rates else "–" for f in FORMATS]
+        peaks = [f"{rate / TERA:g}" if rate else "–" for rate in rates(d).values()]
         link = f"{d.link_bandwidth / GIGA:.0f}" if d.link_bandwidth else "–"
-        memory = [f"{d.memory_bandwidth / TERA:g}", f"{d.memory_capacity / GIGA:.0f}", link]
-        body.append([f"`{d.name}`", *peaks, *memory, *ridges])
-    head = ["device", "16 bit [TFLOP/s]", "FP8 [TFLOP/s]", "FP4 [TFLOP/s]", "memory [TB/s]", "capacity [GB]", "link [GB/s]"]
-    return table([*head, "ridge 16 bit", "ridge FP8", "ridge FP4"], body)
+        body.append([f"`{d.name}`", *peaks, f"{d.memory_bandwidth / TERA:g}", f"{d.memory_capacity / GIGA:.0f}", link])
+    peaks = [f"{label} [TFLOP/s]" for label in FORMATS]
+    return table(["device", *peaks, "memory [TB/s]", "capacity [GB]", "link [GB/s]"], body)
+
+
+def ridge_table():
+    """One row a device: ridge points by format."""
+    body = [
+        [f"`{d.name}`", *(f"{rate / d.memory_bandwidth:.0f}" if rate else "–" for rate in rates(d).values())]
+        for d in map(device, device_names())
+    ]
+    return table(["device", *(f"{label} [FLOP/byte]" for label in FORMATS)], body)
 
 
 def factors_of_two():
@@ -121,6 +133,7 @@ def hardware_page():
         f"A number that nobody published is absent. {PUBLISHED}",
         "## At a glance",
         overview(),
+        "## Ridge points",
         "The ridge is the peak rate over the memory bandwidth, in FLOP/byte: the intensity a computation needs to keep the math units busy.",
         "```{figure} ridges.svg\n"
         f":alt: Ridge point in FLOP/byte on a logarithmic axis for {len(device_names())} devices in 16 bits, FP8 and FP4: from {low:.0f} for "
@@ -128,6 +141,7 @@ def hardware_page():
         f"**Read the figure.** From left to right a computation needs more operations per byte. {low_device} in {low_format} is satisfied with {low:.0f}; {high_device} in "
         f"{high_format} asks for {high:.0f}, {high / low:.0f} times as many. In every device with more than one format the ridge grows as the number format shrinks, because the "
         "math rate grows and the bandwidth does not.",
+        ridge_table(),
         "## Number formats",
         "The size of a value includes its share of the block scale. A scale for a whole matrix (FP8, NVFP4) is not counted.",
         formats_table(),
