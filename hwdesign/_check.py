@@ -14,11 +14,10 @@ def dims(**named):
     out = []
     for name, value in named.items():
         array = numbers(name, value)
-        if not (array >= 1).all():
+        if array.size and not array.min() >= 1:  # also where the smallest is NaN
             raise ValueError(f"{name} must be >= 1, got {_first(array, ~(array >= 1))}")
-        if not (array == np.floor(array)).all() or np.isinf(array).any():
-            bad = (array != np.floor(array)) | np.isinf(array)
-            raise ValueError(f"{name} must be a whole number, got {_first(array, bad)}")
+        if array.size and (np.isinf(array.max()) or not (array == np.floor(array)).all()):
+            raise ValueError(f"{name} must be a whole number, got {_first(array, (array != np.floor(array)) | np.isinf(array))}")
         out.append(array)
     return out
 
@@ -28,7 +27,7 @@ def positive(**named):
     out = []
     for name, value in named.items():
         array = numbers(name, value)
-        if not (array > 0).all():
+        if array.size and not array.min() > 0:
             raise ValueError(f"{name} must be > 0, got {_first(array, ~(array > 0))}")
         out.append(array)
     return out
@@ -67,7 +66,7 @@ def numbers(name, value):
             raise ValueError(f"{name} must be below 1.8e308, got a larger number") from None
     if array.dtype.kind not in "iuf":
         raise error
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=False)
 
 
 def scalar_or_array(array):

@@ -145,7 +145,9 @@ def gemm_bytes(m, n, k, *, a, b, c):
     >>> float(gemm_bytes(256, 8192, 512, a=0.5625, b=0.5625, c=1.0))
     4530176.0
     """
-    return gemm_read_bytes(m, n, k, a=a, b=b) + gemm_write_bytes(m, n, c=c)
+    m, n, k = dims(m=m, n=n, k=k)
+    a, b, c = positive(a=a, b=b, c=c)
+    return scalar_or_array(m * k * a + k * n * b + m * n * c)
 
 
 def intensity(flops, moved):
