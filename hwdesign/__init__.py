@@ -23,6 +23,10 @@ _HOME = {
     **dict.fromkeys(_ROOFLINE.split(), "formulas.roofline"),
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
+    **dict.fromkeys(
+        ("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block", "Model", "same_parameters"),
+        "models.model",
+    ),
     **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
     **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
     **dict.fromkeys(
@@ -32,6 +36,7 @@ _HOME = {
 _MODULES = {
     "units": "units",
     "roofline": "formulas.roofline",
+    "config": "models.config",
     "silicon": "timing.silicon",
     "calibration": "timing.calibration",
 }

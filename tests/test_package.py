@@ -19,7 +19,7 @@ ORDER = [
     "units", "_check",
     "formulas.roofline",
     "catalogue.precision", "catalogue.device",
-    "models.layers",
+    "models.model", "models.config", "models.layers",
     "timing.silicon", "timing.calibration",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures",

@@ -1,0 +1,491 @@
+"""A language model as its blocks, counted exactly.
+
+Every parameter belongs to one `Weight`: a matrix or vector with its shape, how often it is stored, and how often one token
+uses it. All counts (parameters, active parameters, bytes, FLOP) are sums over that one list, so they cannot disagree.
+
+Names are those of Hugging Face configs. What is counted: `num_hidden_layers` blocks, embeddings, head, norms, biases,
+attention sinks, router weights and router corrections. What is not: multi-token-prediction layers and vision or audio towers.
+"""
+
+import importlib
+from dataclasses import dataclass, field, replace
+
+from hwdesign._check import dims
+from hwdesign.catalogue.precision import BF16
+from hwdesign.catalogue.precision import precision as as_precision
+from hwdesign.catalogue.precision import recipe as as_recipe
+
+PARTS = ("embedding", "attention", "mamba", "ffn", "experts", "shared experts", "router", "norm", "head")
+QUANTIZED = ("attention", "mamba", "ffn", "experts", "shared experts")  # what a recipe's weight format applies to by default
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """One matrix (n outputs, k inputs) or vector (k = 1, not multiplied as a matrix) of the model.
+
+    `stored` copies exist; one token uses `used` of them. `matmul` says whether a token's pass multiplies by it.
+
+    Examples
+    --------
+    >>> Weight(name="up", part="ffn", n=14336, k=4096).elements
+    58720256
+    """
+
+    name: str
+    part: str
+    n: int  # [element]
+    k: int = 1  # [element]
+    stored: int = 1
+    used: int = 1
+    matmul: bool = True
+
+    @property
+    def elements(self):
+        """Elements of one copy [element]."""
+        return self.n * self.k
+
+
+def _linear(name, part, n, k, bias=False, *, stored=1, used=1):
+    out = [Weight(name=name, part=part, n=n, k=k, stored=stored, used=used)]
+    if bias:
+        out.append(Weight(name=f"{name} bias", part=part, n=n, stored=stored, used=used, matmul=False))
+    return out
+
+
+def _vector(name, part, n):
+    return Weight(name=name, part=part, n=n, matmul=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfAttention:
+    """Multi-head, grouped-query (fewer key-value heads) or multi-query (one) attention, full or in a sliding window.
+
+    `qk_norm` is None, "head" (one norm of head_dim for q, one for k) or "full" (over the full width of q and of k).
+
+    Examples
+    --------
+    >>> SelfAttention(num_heads=32, num_kv_heads=8, head_dim=128).kind
+    'GQA'
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int  # [element]
+    window: int | None = None  # [token]
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: str | None = None
+    sinks: bool = False
+
+    @property
+    def kind(self):
+        """MHA, GQA or MQA, with the window if there is one."""
+        name = "MHA" if self.num_kv_heads == self.num_heads else "MQA" if self.num_kv_heads == 1 else "GQA"
+        return f"{name}, window {self.window}" if self.window else name
+
+    @property
+    def cache_elements(self):
+        """Elements a token leaves in the cache [element]: a key and a value for each key-value head."""
+        return 2 * self.num_kv_heads * self.head_dim
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        query, key_value = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        out = _linear("qkv", "attention", query + 2 * key_value, hidden, self.qkv_bias)
+        out += _linear("attention output", "attention", hidden, query, self.out_bias)
+        if self.qk_norm:
+            sizes = (self.head_dim, self.head_dim) if self.qk_norm == "head" else (query, key_value)
+            out += [_vector(f"{name} norm", "norm", n) for name, n in zip("qk", sizes, strict=True)]
+        return out + ([_vector("sinks", "attention", self.num_heads)] if self.sinks else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): one latent and one rotary key a token, shared by all heads.
+
+    `q_rank` is None where queries are not compressed.
+
+    Examples
+    --------
+    >>> mla = LatentAttention(num_heads=128, q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, v_dim=128)
+    >>> mla.cache_elements
+    576
+    """
+
+    num_heads: int
+    q_rank: int | None  # [element]
+    kv_rank: int  # [element]
+    nope_dim: int  # [element]
+    rope_dim: int  # [element]
+    v_dim: int  # [element]
+    bias: bool = False
+    window: int | None = None
+
+    @property
+    def kind(self):
+        """MLA."""
+        return "MLA"
+
+    @property
+    def cache_elements(self):
+        """Elements a token leaves in the cache [element]: the latent, once, and the rotary key."""
+        return self.kv_rank + self.rope_dim
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        query, b = self.num_heads * (self.nope_dim + self.rope_dim), self.bias
+        out = []
+        if self.q_rank is None:
+            out += _linear("q", "attention", query, hidden)
+        else:
+            out += _linear("q down", "attention", self.q_rank, hidden, b)
+            out += _linear("q up", "attention", query, self.q_rank)
+            out += [_vector("q norm", "norm", self.q_rank)]
+        out += _linear("kv down", "attention", self.kv_rank + self.rope_dim, hidden, b)
+        out += _linear("kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank)
+        out += [_vector("kv norm", "norm", self.kv_rank)]
+        return out + _linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mamba2:
+    """A Mamba-2 state-space mixer: no cache that grows, but a state of constant size a sequence.
+
+    Examples
+    --------
+    >>> Mamba2(num_heads=64, head_dim=64, groups=8, state=128, conv=4).inner
+    4096
+    """
+
+    num_heads: int
+    head_dim: int  # [element]
+    groups: int
+    state: int  # [element]
+    conv: int  # [token]
+    bias: bool = False
+    conv_bias: bool = True
+    window: int | None = None
+
+    @property
+    def kind(self):
+        """Mamba-2."""
+        return "Mamba-2"
+
+    @property
+    def inner(self):
+        """Width of the mixer, heads x head size [element]."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def conv_width(self):
+        """Channels of the short convolution [element]: the inner width and the two group projections."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def cache_elements(self):
+        """Elements a token adds to the cache [element]: none."""
+        return 0
+
+    @property
+    def state_elements(self):
+        """(SSM state, convolution state) of one sequence [element]."""
+        return self.num_heads * self.head_dim * self.state, self.conv_width * (self.conv - 1)
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        out = _linear("mamba in", "mamba", self.inner + self.conv_width + self.num_heads, hidden, self.bias)
+        out += [Weight(name="mamba convolution", part="mamba", n=self.conv_width, k=self.conv, matmul=False)]
+        out += [_vector("convolution bias", "mamba", self.conv_width)] if self.conv_bias else []
+        out += [_vector(name, "mamba", self.num_heads) for name in ("A", "D", "dt bias")]
+        out += [_vector("mamba norm", "norm", self.inner)]
+        return out + _linear("mamba out", "mamba", hidden, self.inner, self.bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseFFN:
+    """A feed-forward block: up and down, with a gate beside up if `gated`.
+
+    Examples
+    --------
+    >>> [w.n for w in DenseFFN(width=14336).weights(4096)]
+    [28672, 4096]
+    """
+
+    width: int  # [element]
+    gated: bool = True
+    bias: bool = False
+
+    @property
+    def kind(self):
+        """dense."""
+        return "dense"
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        return _ffn("up", "down", "ffn", self.width, hidden, self.gated, self.bias)
+
+
+def _ffn(up, down, part, width, hidden, gated, bias, **copies):
+    out = _linear(f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies)
+    return out + _linear(down, part, hidden, width, bias, **copies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoE:
+    """A mixture of experts: a router picks `top_k` of `num_experts`; shared experts see every token.
+
+    `shared_width` is the summed width of the shared experts; `router_correction` adds one bias an expert that only steers
+    the choice.
+
+    Examples
+    --------
+    >>> MoE(num_experts=8, top_k=2, width=14336).kind
+    'MoE 2 of 8'
+    """
+
+    num_experts: int
+    top_k: int
+    width: int  # [element]
+    gated: bool = True
+    bias: bool = False
+    shared_width: int = 0  # [element]
+    shared_gate: bool = False
+    router_bias: bool = False
+    router_correction: bool = False
+
+    @property
+    def kind(self):
+        """MoE with its top-k and number of experts."""
+        return f"MoE {self.top_k} of {self.num_experts}"
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        out = _linear("router", "router", self.num_experts, hidden, self.router_bias)
+        out += [_vector("router correction", "router", self.num_experts)] if self.router_correction else []
+        copies = {"stored": self.num_experts, "used": self.top_k}
+        out += _ffn("expert up", "expert down", "experts", self.width, hidden, self.gated, self.bias, **copies)
+        if self.shared_width:
+            out += _ffn("shared up", "shared down", "shared experts", self.shared_width, hidden, self.gated, self.bias)
+        return out + (_linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One layer: a mixer (attention, Mamba-2 or None), a feed-forward part or None, and its norms.
+
+    Examples
+    --------
+    >>> Block(mixer=None, ffn=DenseFFN(width=8), norms=1).kind
+    'none + dense'
+    """
+
+    mixer: SelfAttention | LatentAttention | Mamba2 | None
+    ffn: DenseFFN | MoE | None
+    norms: int = 2
+    norm_bias: bool = False
+
+    @property
+    def kind(self):
+        """Mixer and feed-forward part in words."""
+        return f"{self.mixer.kind if self.mixer else 'none'} + {self.ffn.kind if self.ffn else 'none'}"
+
+    def weights(self, hidden):
+        """Weights of the block for a hidden size [element]."""
+        out = [w for part in (self.mixer, self.ffn) if part for w in part.weights(hidden)]
+        return out + [_vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A language model: blocks, embeddings and head.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    hidden_size, vocab_size : int
+        H and the number of rows of the embedding [element], padding rows included.
+    blocks : tuple of Block
+        In order; there is no other count of layers.
+    tied_embeddings : bool
+        Whether the head is the input embedding used again.
+    positions : int
+        Rows of a learned position embedding [token], 0 without one.
+    norm_bias : bool
+        Whether the final norm has a bias.
+    quantization : str or None
+        Recipe that the config's checkpoint is stored in.
+    unquantized : tuple of str
+        Parts that the checkpoint keeps in BF16 although the recipe would convert them.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1 or there is no block.
+
+    Examples
+    --------
+    >>> block = Block(mixer=SelfAttention(num_heads=32, num_kv_heads=8, head_dim=128), ffn=DenseFFN(width=14336))
+    >>> Model(name="Llama-3.1-8B", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32).parameters
+    8030261248
+    """
+
+    name: str
+    hidden_size: int  # [element]
+    vocab_size: int  # [element]
+    blocks: tuple[Block, ...] = field(repr=False)
+    tied_embeddings: bool = False
+    positions: int = 0  # [token]
+    norm_bias: bool = False
+    quantization: str | None = None
+    unquantized: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        dims(hidden_size=self.hidden_size, vocab_size=self.vocab_size, blocks=len(self.blocks))
+
+    @property
+    def weights(self):
+        """All weights, embedding to head, as a list of `Weight`."""
+        hidden, vocab = self.hidden_size, self.vocab_size
+        out = [Weight(name="embedding", part="embedding", n=vocab, k=hidden, matmul=self.tied_embeddings)]
+        if self.positions:
+            out.append(Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False))
+        seen = {block: block.weights(hidden) for block in dict.fromkeys(self.blocks)}
+        out += [weight for block in self.blocks for weight in seen[block]]
+        out.append(_vector("final norm", "norm", hidden * (2 if self.norm_bias else 1)))
+        return out if self.tied_embeddings else [*out, Weight(name="lm_head", part="head", n=vocab, k=hidden)]
+
+    @property
+    def parameters(self):
+        """Parameters [element], exact; a tied embedding counts once."""
+        return sum(w.stored * w.elements for w in self.weights)
+
+    def active_parameters(self, *, include_embedding):
+        """Parameters one token uses [element], exact.
+
+        Both conventions are in use and differ by the input embedding, so the choice must be made: DeepSeek and Qwen include
+        it, gpt-oss leaves it out. A tied embedding works as the head and always counts.
+        """
+        total = sum(w.used * w.elements for w in self.weights)
+        return total if include_embedding or self.tied_embeddings else total - self.vocab_size * self.hidden_size
+
+    @property
+    def matmul_parameters(self):
+        """Parameters one token is multiplied by as a matrix [element]: twice this is its FLOP without attention scores."""
+        return sum(w.used * w.elements for w in self.weights if w.matmul)
+
+    def parameters_by_part(self, *, active=False):
+        """Parameters of each part [element], as a dict in the order of `PARTS`; only those a token uses if `active`."""
+        out = dict.fromkeys(PARTS, 0)
+        for w in self.weights:
+            out[w.part] += (w.used if active else w.stored) * w.elements
+        return {part: n for part, n in out.items() if n}
+
+    def weight_bytes(self, recipe=None):
+        """Bytes of the stored weights by part [byte], as a dict; matrices of the quantized parts take the recipe's format.
+
+        Embeddings, norms, biases, router and head stay in BF16, and so do the parts in `unquantized` when the recipe is the
+        checkpoint's own. Without a recipe the checkpoint's is used, else BF16.
+        """
+        own = recipe is None or recipe == self.quantization
+        form = as_recipe(recipe or self.quantization or "bf16").weights
+        low = set(QUANTIZED) - (set(self.unquantized) if own else set())
+        out = dict.fromkeys(PARTS, 0.0)
+        for w in self.weights:
+            size = form.bytes if w.part in low and w.matmul else BF16.bytes
+            out[w.part] += w.stored * w.elements * size
+        return {part: n for part, n in out.items() if n}
+
+    def kv_bytes_per_token(self, precision="bf16"):
+        """Bytes one more token takes in the cache of all layers [byte], while no window is full."""
+        return sum(b.mixer.cache_elements for b in self.blocks if b.mixer) * as_precision(precision).bytes
+
+    def kv_bytes(self, context, precision="bf16", *, reserved=False):
+        """Bytes of the cache of one sequence of `context` tokens [byte].
+
+        What the model needs: a windowed layer keeps its window. With `reserved`, what an engine takes that reserves pages for
+        the full context in every layer.
+        """
+        (context,) = dims(context=context)
+        size = as_precision(precision).bytes
+        total = 0.0
+        for mixer in (b.mixer for b in self.blocks if b.mixer):
+            kept = context if reserved or not mixer.window else min(float(context), mixer.window)
+            total += kept * mixer.cache_elements * size
+        return total
+
+    def kv_bytes_per_gpu(self, context, tp, precision="bf16"):
+        """Bytes of the cache of one sequence on each of `tp` GPUs [byte].
+
+        Key-value heads are divided until one is left; beyond that they are replicated. A latent is never divided.
+        """
+        context, tp = dims(context=context, tp=tp)
+        size, total = as_precision(precision).bytes, 0.0
+        for mixer in (b.mixer for b in self.blocks if b.mixer):
+            kept = min(float(context), mixer.window) if mixer.window else float(context)
+            share = -(-mixer.num_kv_heads // float(tp)) / mixer.num_kv_heads if isinstance(mixer, SelfAttention) else 1.0
+            total += kept * mixer.cache_elements * size * share
+        return total
+
+    def state_bytes(self, *, ssm="fp32", conv="bf16"):
+        """Bytes of the constant state of one sequence in the state-space layers [byte]."""
+        states = [b.mixer.state_elements for b in self.blocks if isinstance(b.mixer, Mamba2)]
+        sizes = as_precision(ssm).bytes, as_precision(conv).bytes
+        return sum(s * sizes[0] + c * sizes[1] for s, c in states)
+
+    @classmethod
+    def from_config(cls, source):
+        """Model of a Hugging Face config: a path, a dict or the name of a shipped config; see `hwdesign.models.config`."""
+        return importlib.import_module("hwdesign.models.config").load(source)  # it builds on this file
+
+
+def same_parameters(model, *, layers):
+    """A wider or deeper sibling with about the same number of parameters in its blocks.
+
+    All widths (hidden size, feed-forward width, heads) scale with ``sqrt(old layers / new layers)``: parameters of a block grow
+    with the square of its width. Head size and group structure stay.
+
+    Parameters
+    ----------
+    model : Model
+        Uniform model: all blocks equal, self-attention and a dense feed-forward part.
+    layers : int
+        Layers of the sibling, >= 1.
+
+    Returns
+    -------
+    Model
+        Sibling; its widths [element] are multiples of the head size, so the count matches within the rounding.
+
+    Raises
+    ------
+    ValueError
+        If the model is not uniform or a width would round to nothing.
+
+    Notes
+    -----
+    Source: P = L (4 H^2 + 3 H H') scales as L H^2.
+
+    Examples
+    --------
+    >>> block = Block(mixer=SelfAttention(num_heads=32, num_kv_heads=32, head_dim=128), ffn=DenseFFN(width=16384, gated=False))
+    >>> deep = Model(name="deep", hidden_size=4096, vocab_size=32000, blocks=(block,) * 32)
+    >>> wide = same_parameters(deep, layers=8)
+    >>> wide.hidden_size, wide.blocks[0].mixer.num_heads, wide.blocks[0].ffn.width
+    (8192, 64, 32768)
+    """
+    dims(layers=layers)
+    kinds = set(model.blocks)
+    block = model.blocks[0]
+    if len(kinds) > 1 or not isinstance(block.mixer, SelfAttention) or not isinstance(block.ffn, DenseFFN):
+        raise ValueError(f"model must have equal blocks of self-attention and a dense FFN, got {sorted(b.kind for b in kinds)}")
+    factor = (len(model.blocks) / layers) ** 0.5
+    groups = block.mixer.num_heads // block.mixer.num_kv_heads
+    kv_heads = round(block.mixer.num_kv_heads * factor)
+    hidden = round(model.hidden_size * factor / block.mixer.head_dim) * block.mixer.head_dim
+    width = round(block.ffn.width * factor / 128) * 128
+    if not (kv_heads and hidden and width):
+        raise ValueError(f"layers must leave a width of at least one head, got {layers}")
+    mixer = replace(block.mixer, num_heads=kv_heads * groups, num_kv_heads=kv_heads)
+    sibling = replace(block, mixer=mixer, ffn=replace(block.ffn, width=width))
+    return replace(model, name=f"{model.name} x {layers} layers", hidden_size=hidden, blocks=(sibling,) * int(layers))
