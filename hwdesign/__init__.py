@@ -23,11 +23,14 @@ _HOME = {
     **dict.fromkeys(_ROOFLINE.split(), "formulas.roofline"),
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
-    **dict.fromkeys(
-        ("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block", "Model", "same_parameters"),
-        "models.model",
-    ),
-    **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
+    **dict.fromkeys(("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block"), "models.blocks"),
+    **dict.fromkeys(("Model", "same_parameters"), "models.model"),
+    **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
+    **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
+    **dict.fromkeys(("pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
+    **dict.fromkeys(("Tier", "good_ways", "head_sharding", "width_tiers"), "models.sharding"),
+    **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
+    **dict.fromkeys(("Gemm", "Plan", "Step", "step", "transformer_gemms"), "models.layers"),
     **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
     **dict.fromkeys(
         ("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"

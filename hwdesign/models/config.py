@@ -6,29 +6,51 @@ is run; the file is parsed as JSON and nothing else.
 """
 
 import json
-import math
+import os
 import re
 from importlib import resources
 from pathlib import Path
 
-from hwdesign.models.model import Block, DenseFFN, LatentAttention, Mamba2, Model, MoE, SelfAttention
+from hwdesign.models.architectures import READERS, TIED
+from hwdesign.models.model import Model
 
-MAX_BYTES = 8_000_000  # a config is some kilobytes
+MAX_BYTES = 2_000_000  # a config is some kilobytes
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
-# Words of keys that never change a count: positions, training, tokens, numerics, switches of an implementation.
-HARMLESS = set(
-    "rope rotary rotate initializer initial dropout drop token tokens id eps epsilon scale scaling scalar scored scoring loss aux "
-    "coef torch dtype transformers cache logits chunk act activation theta time residual pretraining auto name architectures "
-    "task position positions ctx context prob limit kernels implementation softcapping cap factor image vision audio gradient "
-    "return output problem classifier reorder upcast source temperature alpha beta bos eos pad pct base range seed version".split()
-)
-HARMLESS_KEYS = {"n_group", "topk_group", "ep_size", "max_window_layers", "norm_topk_prob", "use_mamba_kernels"}
+SIDE = re.compile("vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I)  # towers left out
+# A key with a SHAPING part is refused when nobody read it, unless it has a word of training or numerics, or one of
+# positions, tokens or switches and no part that only experts, latents and state spaces have.
 SHAPING = re.compile(
-    "expert|moe|lora|rank|head|hidden|intermediate|layer|window|mamba|ssm|conv|block|pattern|mlp|ffn|^n_|^num_|dim|kv|vocab|"
-    "embd|inner|state|shared|sparse|sliding|attention|attn|quant|bias|tie|group|expand|mult|step|nextn|mtp|norm|width|depth|"
-    "size|router|gate|linear|qk|adapter|memory|index",
+    "(?<![a-z])(n|num|d)_|expert|moe|lora|rank|head|hidden|intermediate|layer|window|mamba|ssm|conv|block|pattern|mlp|ffn|ff_|_ff|"
+    "dense|dim|kv|meta_|vocab|embd|inner|state|shared|sparse|sliding|attention|attn|quant|compress|bias|tie|group|expand|mult|step|"
+    "norm|width|depth|size|router|gate|gating|linear|qk|adapter|memory|index|latent|hybrid",
     re.I,
 )
+SPECIAL = re.compile("expert|moe|lora|rank|mamba|ssm|latent|hybrid|nope|head_dim|meta_|memory", re.I)
+WORD = r"(?<![a-z])(?:{})(?![a-z])"
+NUMERICS = re.compile(
+    WORD.format("act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|mtp|nextn"), re.I
+)
+SWITCHES = re.compile(
+    WORD.format(
+        "alpha|auto|batch|beams?|beta|cache|classifier|context|ctx|flash|gradient|ids?|implementation|logits|name|ngram|pad|"
+        "positions?|prob|reorder|rope|rotary|scalar|scaling|scored|scoring|softcapping|softmax|task|temperature|theta|"
+        "time|tokens?|tokenizer|torch|transformers|upcast|version"
+    ),
+    re.I,
+)
+HARMLESS = re.compile(
+    "chunk_size_feed_forward|ep_size|n_group|norm_topk_prob|num_beam_groups|num_return_sequences|output_attentions|"
+    "output_hidden_states|output_router_logits|rescale_prenorm_residual|topk_group|moe_shared_expert_overlap|full_attn_mod|"
+    "scale_attn_weights|scale_attn_by_inverse_layer_idx"
+)
+WRAPPED = re.compile("^tie_word_embeddings$|quant|compress", re.I)  # keys of a wrapper that hold for the model inside it
+UNTOUCHED = re.compile(r"lm_head|embed|norm|gate$|gate\.|router|conv1d|visual|vision|image|audio", re.I)  # not quantized anyway
+MODULES = {
+    r"attn\W*$": ("attention",),
+    r"shared_experts?\W*$": ("shared experts",),
+    r"experts\W*$": ("experts",),
+    r"mlp\W*$": ("experts", "ffn", "shared experts"),
+}
 LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
 LIMIT = 2_000_000  # of any other size or count
 
@@ -38,29 +60,38 @@ class Reader:
 
     def __init__(self, values, where=""):
         self.values, self.where, self.used = values, where, {"model_type", "architectures"}
+        if odd := [k for k in values if not isinstance(k, str)]:
+            raise ValueError(f"config keys must be text, got {_shown(odd[0])}")
 
     def complain(self, key, accepted):
         """A `ValueError` about a key."""
-        value = repr(self.values.get(key, "missing"))
-        return ValueError(f"config key {self.where + key!r} must be {accepted}, got {value[:200]}")
+        value = _shown(self.values[key]) if key in self.values else "nothing"
+        return ValueError(f"config key {self.where + key!r} must be {accepted}, got {value}")
 
     def raw(self, *keys):
         """(key, value) of the first alias that is present and not null; two aliases that disagree are refused."""
         self.used.update(keys)
         found = [(k, self.values[k]) for k in keys if self.values.get(k) is not None]
-        if len({json.dumps(v, sort_keys=True, default=str) for _, v in found}) > 1:
-            names = " and ".join(f"{self.where + k!r} = {str(v)[:60]}" for k, v in found)
+        if found[1:] and len({_shown(v) for _, v in found}) > 1:
+            names = " and ".join(f"{self.where + k!r} = {_shown(v)}" for k, v in found)
             raise ValueError(f"config keys {names} contradict each other: give one of them, or the same value")
         return found[0] if found else (keys[0], None)
+
+    def given(self, key, accepted):
+        """Refuse a key that is missing; null counts as given."""
+        if key not in self.values:
+            raise self.complain(key, f"given: {accepted}")
 
     def integer(self, *keys, default=None, least=1, most=None):
         """A whole number under any of its aliases; missing or null gives the default, or an error without one."""
         key, value = self.raw(*keys)
         if value is None:
             if default is None:
-                raise self.complain(key, f"a whole number (also known as {', '.join(keys)})" if keys[1:] else "a whole number")
+                raise self.complain(
+                    key, f"a whole number (also known as {', '.join(keys[1:])})" if keys[1:] else "a whole number"
+                )
             return default
-        most = most or LIMITS.get(keys[0], LIMIT)
+        most = LIMITS.get(keys[0], LIMIT) if most is None else most
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.complain(key, f"a whole number from {least} to {most}")
         return value
@@ -87,20 +118,33 @@ class Reader:
             raise self.complain(key, f"a list of {what}")
         return value
 
-    def mapping(self, key):
-        """An object; missing or null gives None."""
-        value = self.raw(key)[1]
-        if value is not None and not isinstance(value, dict):
+    def inside(self, key, index=None):
+        """Reader of the object under a key, or of one entry of the list there."""
+        value, where = self.raw(key)[1], key if index is None else f"{key}[{index}]"
+        value = value if index is None else value[index]
+        if not isinstance(value, dict):
             raise self.complain(key, "an object")
-        return value
+        return Reader(value, f"{self.where}{where}.")
 
     def finish(self, kind):
-        """Refuse what was not read and looks as if it changed a count; null and false switch nothing on."""
-        left = [k for k in self.values if k not in self.used and self.values[k] not in (None, False, [], {})]
-        for key in left:
-            harmless = key in HARMLESS_KEYS or HARMLESS & set(re.split(r"[_\W]+", key.lower()))
-            if SHAPING.search(key) and not harmless:
+        """Refuse what was not read and looks as if it changed a count; null, false, 0 and empty switch nothing on."""
+        for key in [k for k, v in self.values.items() if k not in self.used and not _off(v)]:
+            if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
+                continue
+            if SPECIAL.search(key) or not SWITCHES.search(key):
                 raise self.complain(key, f"absent: the reader of {kind!r} does not know this key, and it may change the counts")
+
+
+def _off(value):
+    return value is None or (isinstance(value, bool | int | float | str | list | dict) and not value)
+
+
+def _shown(value):
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits or of brackets
+        return f"a {type(value).__name__} too large to print"
+    return text if len(text) <= 120 else f"{text[:80]} ... ({len(text)} characters)"
 
 
 def load(source):
@@ -132,20 +176,38 @@ def load(source):
     >>> load("llama-3.1-8b").parameters
     8030261248
     """
+    try:
+        return _load(source)
+    except RecursionError:
+        raise ValueError("source must be a config, got one nested too deeply") from None
+
+
+def _load(source):
     if isinstance(source, dict):
-        return _model(source, str(source.get("_name_or_path") or source.get("model_type") or "model"))
+        name = source.get("_name_or_path") or source.get("model_type")
+        return _model(source, name if isinstance(name, str) else "model")
     if isinstance(source, str) and source in names():
         text = resources.files("hwdesign.models").joinpath("configs", f"{source}.json").read_text(encoding="utf-8")
         return _model(_parse(text, source), source)
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"source must be a dict, a path or a name, got {_shown(source)}")
     path = Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"source must be a config.json or one of {', '.join(names())}; there is no file {str(source)!r}")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path.name} must be at most {MAX_BYTES} bytes, as a config is; got {path.stat().st_size}")
+    try:
+        found, size = path.is_file(), path.stat().st_size
+    except (OSError, ValueError):  # missing, too long a name, a null character
+        found, size = False, 0
+    if not found:
+        raise FileNotFoundError(
+            f"source must be a config.json or one of {', '.join(names())}; there is no file {_shown(str(source))}"
+        )
+    if size > MAX_BYTES:
+        raise ValueError(f"{path.name!r} must be at most {MAX_BYTES} bytes, as a config is; got {size}")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} must be UTF-8 text, got byte 0x{error.object[error.start]:02x} at {error.start}") from None
+        raise ValueError(
+            f"{path.name!r} must be UTF-8 text, got byte 0x{error.object[error.start]:02x} at {error.start}"
+        ) from None
     name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
     return _model(_parse(text, path.name), name)
 
@@ -175,305 +237,103 @@ def _parse(text, name):
     def pairs(found):
         out = {}
         for key, value in found:
-            if key in out and out[key] != value:
-                raise ValueError(f"{name}: key {key!r} stands twice with different values")
+            if key in out and _shown(out[key]) != _shown(value):
+                raise ValueError(
+                    f"{name!r}: config key {key!r} stands twice, as {_shown(out[key])} and {_shown(value)}; give it once"
+                )
             out[key] = value
         return out
 
+    def whole(digits):
+        return int(digits) if len(digits) < 40 else float(digits)  # a size that long is refused, by name
+
     try:
-        value = json.loads(text, object_pairs_hook=pairs)  # Infinity and NaN are read; no size may be one
+        value = json.loads(text, object_pairs_hook=pairs, parse_int=whole)  # Infinity and NaN are read; no size may be one
     except json.JSONDecodeError as error:
-        raise ValueError(f"{name} must be JSON, got an error at line {error.lineno}: {error.msg}") from None
-    except RecursionError:
-        raise ValueError(f"{name} must be a config, got JSON nested too deeply") from None
+        raise ValueError(f"{name!r} must be JSON, got an error at line {error.lineno}: {error.msg}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must hold a JSON object, got a {type(value).__name__}")
+        raise ValueError(f"{name!r} must hold a JSON object, got {_shown(value)}")
     return value
 
 
 def _model(values, name):
-    outer = {k: v for k, v in values.items() if k not in NESTED}
-    where = ""
+    outer, values, where = Reader(values), values, ""
     for _ in range(3):  # thinker_config holds a text_config
-        nest = [k for k in NESTED if isinstance(values.get(k), dict)]
+        nest = [k for k in NESTED if not _off(values.get(k))]
         if len(nest) > 1:
-            raise ValueError(f"config must nest one language model, got {' and '.join(nest)}")
+            raise ValueError(f"config must nest one language model, got {' and '.join(map(repr, nest))}")
+        odd = [k for k, v in values.items() if isinstance(v, dict) and {"num_hidden_layers", "n_layer"} & set(v)]
+        if odd := [k for k in odd if k not in nest and not SIDE.search(str(k))]:
+            raise ValueError(f"config key {where + str(odd[0])!r} must be one of {', '.join(NESTED)} to hold the language model")
         if not nest:
             break
-        where, values = where + nest[0] + ".", values[nest[0]]
-    odd = [k for k, v in values.items() if isinstance(v, dict) and "num_hidden_layers" in v and k not in NESTED]
-    if odd and "num_hidden_layers" not in values and "n_layer" not in values:
-        raise ValueError(f"config key {odd[0]!r} must be one of {', '.join(NESTED)} to hold the language model")
+        values, where = Reader(values, where).inside(nest[0]).values, f"{where}{nest[0]}."
     read = Reader(values, where)
-    kind = values.get("model_type") or outer.get("model_type")
+    kind = values.get("model_type") or outer.values.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
-        raise ValueError(f"config key 'model_type' must be one of {', '.join(READERS)}, got {str(kind)[:80]!r}")
-    tied = outer.get("tie_word_embeddings") if where and values.get("tie_word_embeddings") is None else None
-    quantization, kept = _quantization(read if values.get("quantization_config") is not None else Reader(outer))
-    read.used.add("quantization_config")
+        key = where + "model_type" if values.get("model_type") else "model_type"
+        raise ValueError(f"config key {key!r} must be one of {', '.join(READERS)}, got {_shown(kind)}")
+    if where:  # what a wrapper says for the whole model
+        said = {k: v for k, v in outer.values.items() if v is not None and WRAPPED.search(k)}
+        values = {**values, **{k: v for k, v in said.items() if values.get(k) is None}}
+        if odd := [k for k, v in said.items() if _shown(values[k]) != _shown(v)]:
+            raise ValueError(f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give one, or the same value")
+        read = Reader(values, where)
+    hidden = read.integer("hidden_size", "n_embd", "d_model")
+    specific = READERS[kind](read, hidden, kind)
     common = {
         "name": name,
-        "hidden_size": read.integer("hidden_size", "n_embd", "d_model"),
+        "hidden_size": hidden,
         "vocab_size": read.integer("vocab_size"),
-        "tied_embeddings": read.flag("tie_word_embeddings", default=tied if isinstance(tied, bool) else kind in TIED),
-        "quantization": quantization,
-        "unquantized": kept,
+        "tied_embeddings": read.flag("tie_word_embeddings", default=kind in TIED),
     }
-    specific = READERS[kind](read, common["hidden_size"], kind)
+    quantization, kept = _quantization(read, len(specific["blocks"]))
     read.used.update(("num_nextn_predict_layers", "max_position_embeddings"))  # extra prediction layers are left out
     read.finish(kind)
-    return Model(**common, **specific)
+    return Model(**common, **specific, quantization=quantization, unquantized=kept)
 
 
-def _quantization(read):
-    config = read.mapping("quantization_config")
-    if config is None:
+def _quantization(read, layers):
+    """(recipe or None, parts kept in BF16) of the checkpoint."""
+    if read.raw("quantization_config")[1] is None:
         return None, ()
-    quant = Reader(config, "quantization_config.")
-    method = config.get("quant_method")
-    inner = quant.mapping("quantization") or {}
-    algo = config.get("quant_algo") or inner.get("quant_algo")
-    kept = json.dumps(config.get("modules_to_not_convert") or config.get("ignore") or [])
-    unquantized = tuple(part for part, sign in (("attention", "self_attn"),) if sign in kept)
+    quant = read.inside("quantization_config")
+    inner = quant.inside("quantization") if quant.values.get("quantization") else quant
+    method, algo, kept = quant.values.get("quant_method"), inner.values.get("quant_algo"), _kept(inner, layers)
     if method == "fp8":
-        block = config.get("weight_block_size")
+        block = quant.values.get("weight_block_size")
         if block not in (None, [128, 128]):
             raise quant.complain("weight_block_size", "[128, 128] or absent")
-        return ("fp8_block" if block else "fp8"), unquantized
+        return "fp8_block" if block else "fp8", kept
     if method == "mxfp4":
-        return "mxfp4", unquantized
+        return "mxfp4", kept
     if method == "modelopt" and algo in ("NVFP4", "FP8"):
-        return algo.lower(), unquantized
+        return algo.lower(), kept
     if method in ("awq", "gptq"):
-        if config.get("bits") != 4 or config.get("group_size") != 128:
-            raise quant.complain("bits" if config.get("bits") != 4 else "group_size", "4 bits in groups of 128")
-        return "w4a16", unquantized
+        for key, value in (("bits", 4), ("group_size", 128)):
+            if quant.values.get(key) != value:
+                raise quant.complain(key, f"{value}: 4 bits in groups of 128")
+        return "w4a16", kept
     accepted = "fp8, mxfp4, modelopt (quant_algo NVFP4 or FP8), awq or gptq (4 bits, groups of 128)"
     raise quant.complain("quant_algo" if method == "modelopt" else "quant_method", accepted)
 
 
-def _heads(read, hidden):
-    """(query heads, key-value heads, head size): null KV heads mean as many as query heads, a null head size H / heads."""
-    heads = read.integer("num_attention_heads", "n_head")
-    kv = read.integer("num_key_value_heads", "n_head_kv", default=heads)
-    if read.flag("multi_query"):
-        kv = 1
-    size = read.optional("head_dim", "attention_head_dim")
-    if size is None and hidden % heads:
-        raise read.complain("head_dim", f"given, since hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
-    if heads % kv:
-        raise read.complain("num_key_value_heads", f"a divisor of num_attention_heads {heads}")
-    return heads, kv, size or hidden // heads
-
-
-def _layers(read):
-    return read.integer("num_hidden_layers", "n_layer", "num_layers")
-
-
-def _windows(read, layers, kind):
-    """Window of each layer [token] or None, from layer_types, a pattern (every n-th layer is full), or one window for all."""
-    window = read.optional("sliding_window")
-    read.used.add("use_sliding_window")
-    types = read.items("layer_types", str, "layer names")
-    period = read.optional("sliding_window_pattern", "_sliding_window_pattern") or PERIOD.get(kind)
-    if types is not None:
-        known = {"full_attention": None, "sliding_attention": window}
-        if len(types) != layers or not set(types) <= set(known):
-            raise read.complain("layer_types", f"{layers} entries out of {', '.join(known)}")
-        if "sliding_attention" in types and window is None:
-            raise read.complain("sliding_window", "given, since layer_types names sliding layers")
-        return [known[t] for t in types]
-    if period and (window is not None or kind not in PERIOD):
-        if window is None:
-            raise read.complain("sliding_window", "given, since there is a sliding_window_pattern")
-        return [None if (i + 1) % period == 0 else window for i in range(layers)]
-    if window is None or not read.flag("use_sliding_window", default=True):
-        return [None] * layers
-    first = read.integer("max_window_layers", default=0, least=0)  # Qwen: the layers before it see everything
-    return [window if i >= first else None for i in range(layers)]
-
-
-def _attention(read, hidden, layers, kind=None, **extra):
-    heads, kv, size = _heads(read, hidden)
-    windows = _windows(read, layers, kind)
-    return [SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=w, **extra) for w in windows]
-
-
-def _experts(read, width_keys=("moe_intermediate_size",), **extra):
-    experts = read.integer("num_experts", "num_local_experts", "n_routed_experts")
-    top_k = read.integer("num_experts_per_tok", "experts_per_token", "top_k_experts", most=experts)
-    return MoE(num_experts=experts, top_k=top_k, width=read.integer(*width_keys), **extra)
-
-
-def _llama(read, hidden, kind):
-    layers, bias = _layers(read), read.flag("attention_bias", default=kind == "qwen2")
-    out_bias = bias and kind != "qwen2"
-    norm = {"qwen3": "head", "qwen3_moe": "head", "olmo2": "full", "gemma3_text": "head", "gemma3": "head"}.get(kind)
-    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
-    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
-    return {"blocks": tuple(Block(mixer=m, ffn=ffn, norms=4 if kind in ("gemma3", "gemma3_text") else 2) for m in mixers)}
-
-
-def _sparse(read, hidden, kind):
-    """Blocks of which some have experts: every n-th (decoder_sparse_step), none of mlp_only_layers."""
-    layers, bias = _layers(read), read.flag("attention_bias", default=kind == "qwen2_moe")
-    norm = "head" if kind == "qwen3_moe" else None
-    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=bias and kind != "qwen2_moe", qk_norm=norm)
-    step = read.integer("decoder_sparse_step", "interleave_moe_layer_step", default=1)
-    dense = set(read.items("mlp_only_layers", int, "layer numbers") or [])
-    if not dense <= set(range(layers)):
-        raise read.complain("mlp_only_layers", f"layer numbers from 0 to {layers - 1}")
-    keys = ("intermediate_size",) if kind == "mixtral" else ("moe_intermediate_size",)
-    shared = read.integer("shared_expert_intermediate_size", default=0, least=0)
-    moe = _experts(read, keys, shared_width=shared, shared_gate=bool(shared))
-    plain = moe if kind == "mixtral" else DenseFFN(width=read.integer("intermediate_size"))
-    sparse = [(i + 1) % step == 0 and i not in dense for i in range(layers)]
-    return {"blocks": tuple(Block(mixer=m, ffn=moe if s else plain) for m, s in zip(mixers, sparse, strict=True))}
-
-
-def _gpt_oss(read, hidden, kind):
-    bias = read.flag("attention_bias", default=True)
-    mixers = _attention(read, hidden, _layers(read), kind, qkv_bias=bias, out_bias=bias, sinks=True)
-    moe = _experts(read, ("intermediate_size",), bias=True, router_bias=True)
-    return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in mixers)}
-
-
-def _gpt2(read, hidden, kind):
-    mixers = _attention(read, hidden, _layers(read), qkv_bias=True, out_bias=True)
-    ffn = DenseFFN(width=read.integer("n_inner", "intermediate_size", default=4 * hidden), gated=False, bias=True)
-    positions = read.integer("n_positions", "max_position_embeddings", "n_ctx")
-    return {"blocks": tuple(Block(mixer=m, ffn=ffn, norm_bias=True) for m in mixers), "positions": positions, "norm_bias": True}
-
-
-def _gpt_neox(read, hidden, kind):
-    bias = read.flag("attention_bias", default=True)
-    mixers = _attention(read, hidden, _layers(read), qkv_bias=bias, out_bias=bias)
-    ffn = DenseFFN(width=read.integer("intermediate_size"), gated=False, bias=True)
-    return {"blocks": tuple(Block(mixer=m, ffn=ffn, norm_bias=True) for m in mixers), "norm_bias": True}
-
-
-def _deepseek(read, hidden, kind):
-    layers, heads = _layers(read), read.integer("num_attention_heads")
-    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
-    mixer = LatentAttention(
-        num_heads=heads,
-        q_rank=read.optional("q_lora_rank"),
-        kv_rank=read.integer("kv_lora_rank"),
-        nope_dim=read.integer("qk_nope_head_dim"),
-        rope_dim=read.integer("qk_rope_head_dim"),
-        v_dim=read.integer("v_head_dim"),
-        bias=read.flag("attention_bias"),
-    )
-    dense = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
-    if read.raw("n_routed_experts", "num_experts", "num_local_experts")[1] is None:
-        return {"blocks": (Block(mixer=mixer, ffn=dense),) * layers}
-    shared = read.integer("n_shared_experts", "num_shared_experts", default=0, least=0)
-    width = read.integer("moe_intermediate_size")
-    method = read.raw("topk_method")[1]
-    if method not in (None, "noaux_tc", "greedy", "group_limited_greedy"):
-        raise read.complain("topk_method", "noaux_tc, greedy or group_limited_greedy")
-    corrected = method == "noaux_tc" if method else kind == "deepseek_v3"
-    moe = _experts(read, shared_width=shared * width, router_correction=corrected)
-    sparse = _sparse_layers(read, layers)
-    return {"blocks": tuple(Block(mixer=mixer, ffn=moe if s else dense) for s in sparse)}
-
-
-def _sparse_layers(read, layers):
-    """Which layers have experts: after first_k_dense_replace, every moe_layer_freq-th, or where that is a list of 0 and 1."""
-    first = read.integer("first_k_dense_replace", default=0, least=0, most=layers)
-    key, freq = read.raw("moe_layer_freq")
-    if isinstance(freq, list):
-        if len(freq) != layers or not set(map(str, freq)) <= {"0", "1"}:
-            raise read.complain(key, f"a whole number or a list of {layers} zeros and ones")
-        return [bool(f) and i >= first for i, f in enumerate(freq)]
-    every = read.integer("moe_layer_freq", default=1)
-    return [i >= first and i % every == 0 for i in range(layers)]
-
-
-def _nemotron_h(read, hidden, kind):
-    """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm each."""
-    pattern = read.raw("hybrid_override_pattern")[1]
-    layers = _layers(read)
-    if not isinstance(pattern, str) or not pattern or set(pattern) - set("M*-E") or len(pattern) != layers:
-        raise read.complain("hybrid_override_pattern", f"{layers} letters out of M * - E")
-    act = read.raw("mlp_hidden_act")[1] or "relu2"
-    if act not in ("relu2", "silu"):
-        raise read.complain("mlp_hidden_act", "relu2 (two matrices) or silu (gated)")
-    gated, bias = act == "silu", read.flag("mlp_bias")
-    read.used.update(("expand", "chunk_size", "use_bias", "use_conv_bias", "intermediate_size", "n_shared_experts"))
-    made = {}
-    if "*" in pattern:
-        attention = read.flag("attention_bias")
-        made["*"] = (_attention(read, hidden, 1, qkv_bias=attention, out_bias=attention)[0], None)
-    if "M" in pattern:
-        mamba = Mamba2(
-            num_heads=read.integer("mamba_num_heads"),
-            head_dim=read.integer("mamba_head_dim"),
-            groups=read.integer("n_groups"),
-            state=read.integer("ssm_state_size"),
-            conv=read.integer("conv_kernel"),
-            bias=read.flag("mamba_proj_bias"),
-            conv_bias=read.flag("use_conv_bias", default=True),
-        )
-        made["M"] = (mamba, None)
-    if "-" in pattern:
-        made["-"] = (None, DenseFFN(width=read.integer("intermediate_size"), gated=gated, bias=bias))
-    if "E" in pattern:
-        shared = read.integer("n_shared_experts", default=0, least=0)
-        shared *= read.integer("moe_shared_expert_intermediate_size", default=0, least=0)
-        made["E"] = (None, _experts(read, gated=gated, bias=bias, shared_width=shared, router_correction=True))
-    for keys in (("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias", "sliding_window"),
-                 ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "mamba_proj_bias"),
-                 ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size")):  # fmt: skip
-        read.used.update(keys)  # sizes of a kind that the pattern does not use
-    return {"blocks": tuple(Block(mixer=made[c][0], ffn=made[c][1], norms=1) for c in pattern)}
-
-
-def _nemotron_nas(read, hidden, kind):
-    """Blocks of a searched Llama: attention or none and a width of its own in each layer."""
-    layers, heads = _layers(read), read.integer("num_attention_heads")
-    configs = read.items("block_configs", dict, "objects with attention and ffn")
-    if configs is None or len(configs) != layers:
-        raise read.complain("block_configs", f"a list of {layers} objects, one a layer")
-    read.used.update(("num_key_value_heads", "intermediate_size", "head_dim"))
-    size = read.optional("head_dim") or hidden // heads
-    bias, mlp_bias = read.flag("attention_bias"), read.flag("mlp_bias")
-    blocks = []
-    for i, block in enumerate(configs):
-        mixer = ffn = None
-        here = Reader(block, f"block_configs[{i}].")
-        attention = Reader(here.mapping("attention") or {}, f"block_configs[{i}].attention.")
-        feed = Reader(here.mapping("ffn") or {}, f"block_configs[{i}].ffn.")
-        for part in (attention, feed):
-            if part.flag("replace_with_linear") or part.values.get("sparsify"):
-                raise part.complain("replace_with_linear", "false: a linear or sparse stand-in is not counted yet")
-        if not attention.flag("no_op"):
-            group = attention.integer("n_heads_in_group", most=heads)
-            if heads % group:
-                raise attention.complain("n_heads_in_group", f"a divisor of num_attention_heads {heads}")
-            window = attention.optional("window_length")
-            shape = {"num_heads": heads, "num_kv_heads": heads // group, "head_dim": size, "window": window}
-            mixer = SelfAttention(**shape, qkv_bias=bias, out_bias=bias)
-        if not feed.flag("no_op"):
-            mult = feed.values.get("ffn_mult")
-            if isinstance(mult, bool) or not isinstance(mult, int | float) or not 0 < mult <= 100 or not math.isfinite(mult):
-                raise feed.complain("ffn_mult", "a number above 0 and up to 100")
-            ffn = DenseFFN(width=-(-int(2 * mult * hidden / 3) // 256) * 256, bias=mlp_bias)
-        blocks.append(Block(mixer=mixer, ffn=ffn, norms=bool(mixer) + bool(ffn)))
-    return {"blocks": tuple(blocks)}
-
-
-READERS = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "gemma3", "gemma3_text"), _llama),
-    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe"), _sparse),
-    "gpt_oss": _gpt_oss,
-    "gpt2": _gpt2,
-    "gpt_bigcode": _gpt2,
-    "gpt_neox": _gpt_neox,
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "nemotron_h": _nemotron_h,
-    "nemotron-nas": _nemotron_nas,
-}
-PERIOD = {"gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}  # every n-th layer is full where nothing else is said
-TIED = ("gpt2", "gpt_bigcode", "gemma3", "gemma3_text")  # where a missing tie_word_embeddings means true
+def _kept(quant, layers):
+    """Parts that stay in BF16 in all layers; a part that is kept in some layers only is refused."""
+    seen = {}
+    for key in ("modules_to_not_convert", "ignore", "exclude_modules"):
+        for entry in quant.items(key, str, "names of modules") or []:
+            parts = () if UNTOUCHED.search(entry) else next((p for sign, p in MODULES.items() if re.search(sign, entry)), None)
+            layer = re.search(r"layers\.(\d+)", entry)
+            if layer and int(layer[1][:9]) >= layers:  # an extra prediction layer
+                continue
+            if parts is None:
+                raise ValueError(
+                    f"config key {quant.where + key!r} must name lm_head, embeddings, norms, routers, or whole self_attn, mlp or "
+                    f"experts modules, got {entry[:80]!r}; without quantization_config the parameters are counted all the same"
+                )
+            for part in parts:
+                seen.setdefault(part, set()).update([int(layer[1])] if layer else range(layers))
+        if odd := [part for part, where in seen.items() if len(where) < layers]:
+            raise quant.complain(key, f"the same for all {layers} layers ({odd[0]} is kept in {len(seen[odd[0]])})")
+    return tuple(sorted(seen))

@@ -11,6 +11,7 @@ from hwdesign.formulas.roofline import gemm_flops, gemm_intensity
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.roofline import roofline
+from hwdesign.models.layers import step
 from hwdesign.timing.calibration import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
@@ -259,6 +260,56 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     ax.set_xlabel("H/H' [dimensionless]")
     ax.set_ylabel("relative cost [best shape = 1]")
     ax.legend(fontsize=9)
+    return ax
+
+
+@style.styled
+def layer_shapes(models, *, least=None, eighty=None, ax=None):
+    """Output and reduction dimension of every linear layer of some models, against the sizes that are large enough.
+
+    Parameters
+    ----------
+    models : sequence of Model
+        Models to draw, each in a colour of its own.
+    least : (float, float), optional
+        Least (K, N) by the roofline [element], drawn as a dashed corner.
+    eighty : (float, float), optional
+        (K, N) [element] where published times reach 80 %, drawn as a dotted corner.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: K [element] (log), y: N [element] (log).
+
+    Notes
+    -----
+    Source: `hwdesign.models.layers.step`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> layer_shapes([config.load("qwen3-0.6b")]).get_xlabel()
+    'reduction dimension K [element]'
+    """
+    ax = ax or style.axes(height=4.4)
+    for model, color, marker in zip(models, itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), itertools.cycle("os^")):
+        shapes = sorted({(g.k, g.n) for g in step(model, batch=1, context=1).gemms})
+        ax.plot(*zip(*shapes, strict=True), marker, color=color, label=model.name, alpha=0.85)
+    for corner, ls, label in ((least, "--", "least, roofline"), (eighty, ":", "80 % of published times")):
+        if corner:
+            ax.plot([corner[0], corner[0], 3e5], [3e5, corner[1], corner[1]], ls=ls, color=style.GREY, lw=1.3, label=label)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ticks = (64, 256, 1024, 4096, 16384, 65536)
+    style.plain_ticks(ax.xaxis, ticks)
+    style.plain_ticks(ax.yaxis, (*ticks, 262144))
+    ax.set_xlim(200, 90000)
+    ax.set_ylim(90, 300000)
+    ax.set_xlabel("reduction dimension K [element]")
+    ax.set_ylabel("output dimension N [element]")
+    ax.legend(fontsize=9, loc="lower right")
     return ax
 
 

@@ -1,0 +1,147 @@
+"""Dimensions against the sizes hardware works in: padding, tiles, waves.
+
+Source: NVIDIA, "Matrix multiplication background user's guide" (tile and wave quantization).
+"""
+
+import numpy as np
+
+from hwdesign._check import dims, numbers, scalar_or_array
+
+
+def pad(size, multiple):
+    """The smallest multiple of `multiple` that is at least `size`: ``ceil(size / multiple) * multiple``.
+
+    Parameters
+    ----------
+    size : array_like of int
+        Dimension [element], >= 0.
+    multiple : array_like of int
+        What it must be a multiple of [element], >= 1.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Padded dimension [element]; 0 stays 0, and padding twice changes nothing.
+
+    Raises
+    ------
+    ValueError
+        If the size is negative or not whole, or the multiple is below 1.
+
+    Notes
+    -----
+    Source: definition.
+
+    Examples
+    --------
+    >>> float(pad(50257, 64)), float(pad(0, 64))
+    (50304.0, 0.0)
+    """
+    (multiple,), size = dims(multiple=multiple), numbers("size", size)
+    if not ((size >= 0) & (size == np.floor(size)) & np.isfinite(size)).all():
+        raise ValueError(f"size must be a whole number >= 0, got {size}")
+    return scalar_or_array(np.ceil(size / multiple) * multiple)
+
+
+def tile_efficiency(m, n, *, tile_m, tile_n):
+    """Share of the launched tiles that holds outputs: ``m * n / (pad(m, tile_m) * pad(n, tile_n))``.
+
+    Parameters
+    ----------
+    m, n : array_like of int, broadcastable
+        Output dimensions [element], >= 1.
+    tile_m, tile_n : int
+        Tile [element].
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Efficiency [dimensionless], at most 1, and 1 exactly where both dimensions are multiples.
+
+    Raises
+    ------
+    ValueError
+        If a dimension is below 1.
+
+    Notes
+    -----
+    Source: NVIDIA, matrix multiplication guide, tile quantization.
+
+    Examples
+    --------
+    >>> round(float(tile_efficiency(512, 4097, tile_m=128, tile_n=512)), 3)
+    0.889
+    """
+    m, n = dims(m=m, n=n)
+    return scalar_or_array(m * n / (pad(m, tile_m) * pad(n, tile_n)))
+
+
+def waves(m, n, *, tile_m, tile_n, sms):
+    """Rounds of tiles: ``ceil(tiles / sms)``, each SM taking one tile a round.
+
+    Parameters
+    ----------
+    m, n : array_like of int, broadcastable
+        Output dimensions [element], >= 1.
+    tile_m, tile_n : int
+        Tile [element].
+    sms : int
+        Processors of the device [SM].
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Waves [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If an argument is below 1.
+
+    Notes
+    -----
+    Source: NVIDIA, matrix multiplication guide, wave quantization.
+
+    Examples
+    --------
+    >>> [float(waves(n, n, tile_m=256, tile_n=128, sms=108)) for n in (1792, 1793)]
+    [1.0, 2.0]
+    """
+    m, n, tile_m, tile_n, sms = dims(m=m, n=n, tile_m=tile_m, tile_n=tile_n, sms=sms)
+    return scalar_or_array(np.ceil(np.ceil(m / tile_m) * np.ceil(n / tile_n) / sms))
+
+
+def wave_efficiency(m, n, *, tile_m, tile_n, sms):
+    """Share of the slots of all waves that runs a tile: ``tiles / (waves * sms)``.
+
+    Parameters
+    ----------
+    m, n : array_like of int, broadcastable
+        Output dimensions [element], >= 1.
+    tile_m, tile_n : int
+        Tile [element].
+    sms : int
+        Processors of the device [SM].
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Efficiency [dimensionless], at most 1.
+
+    Raises
+    ------
+    ValueError
+        If an argument is below 1.
+
+    Notes
+    -----
+    Source: NVIDIA, matrix multiplication guide, wave quantization.
+
+    Examples
+    --------
+    >>> [round(float(wave_efficiency(n, n, tile_m=256, tile_n=128, sms=108)), 3) for n in (1792, 1793)]
+    [0.907, 0.556]
+    """
+    m, n, tile_m, tile_n, sms = dims(m=m, n=n, tile_m=tile_m, tile_n=tile_n, sms=sms)
+    tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
+    return scalar_or_array(tiles / (np.ceil(tiles / sms) * sms))

@@ -1,0 +1,274 @@
+"""The architectures: keys of a config to the blocks of a `Model`, one reader for each family of `model_type`s.
+
+A reader is called with a `hwdesign.models.config.Reader`, the hidden size and the model type. Where the code of an
+architecture and its published configs disagree about what a missing key means, the key must be given.
+"""
+
+import math
+
+from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+
+GEMMA = ("gemma3", "gemma3_text")
+TIED = ("gpt2", "gpt_bigcode", *GEMMA)  # where a missing tie_word_embeddings means true
+PERIOD = {**dict.fromkeys(GEMMA, 6), "gpt_oss": 2}  # every n-th layer is full where nothing else is said
+WINDOW = {**dict.fromkeys(GEMMA, 4096), "gpt_oss": 128, "mistral": 4096}  # where sliding_window is missing; null is none
+SWITCHED = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")  # no window unless use_sliding_window is true
+
+UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
+    "*": ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "attention_bias", "sliding_window"),
+    "M": ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "use_bias", "mamba_proj_bias",
+          "use_conv_bias"),
+    "E": ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size",
+          "moe_shared_expert_intermediate_size"),
+}  # fmt: skip
+
+
+def _layers(read):
+    return read.integer("num_hidden_layers", "n_layer", "num_layers")
+
+
+def _heads(read, hidden, multi_query=False):
+    """(query heads, key-value heads, head size): null KV heads mean as many as query heads, a null head size H / heads."""
+    heads = read.integer("num_attention_heads", "n_head")
+    kv = read.optional("num_key_value_heads", "n_head_kv", "num_kv_heads", "num_query_groups")
+    if read.flag("multi_query", default=multi_query):
+        if kv not in (None, 1):
+            raise read.complain("num_key_value_heads", "1 or absent, since multi_query is on")
+        kv = 1
+    kv = kv or heads
+    if heads % kv:
+        raise read.complain("num_key_value_heads", f"a divisor of num_attention_heads {heads}")
+    return heads, kv, _head_dim(read, hidden, heads)
+
+
+def _head_dim(read, hidden, heads):
+    size = read.optional("head_dim", "attention_head_dim")
+    if size is None and hidden % heads:
+        raise read.complain("head_dim", f"given, since hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
+    return size or hidden // heads
+
+
+def _windows(read, layers, kind):
+    """Window of each layer [token] or None, from layer_types, a pattern (every n-th layer is full), or one window for all."""
+    switched = read.flag("use_sliding_window", default=kind not in SWITCHED)
+    missing = WINDOW.get(kind, 0) if "sliding_window" not in read.values else 0
+    window = read.integer("sliding_window", default=missing, least=int(switched))
+    window = window if window and switched else None
+    types = read.items("layer_types", str, "layer names")
+    period = read.optional("sliding_window_pattern", "_sliding_window_pattern")
+    first = read.integer("max_window_layers", default=28, least=0)  # Qwen: the layers before it see everything
+    if types is not None:
+        known = {"full_attention": None, "sliding_attention": window}
+        if len(types) != layers or not set(types) <= set(known):
+            raise read.complain("layer_types", f"{layers} entries out of {', '.join(known)}")
+        if "sliding_attention" in types and window is None:
+            raise read.complain("sliding_window", "given, since layer_types names sliding layers")
+        full = [t == "full_attention" for t in types]
+        if period and full != [(i + 1) % period == 0 for i in range(layers)]:
+            raise read.complain("sliding_window_pattern", "absent, since layer_types says otherwise")
+        return [known[t] for t in types]
+    period = period or PERIOD.get(kind)
+    if period and window is None:
+        raise read.complain("sliding_window", f"a whole number, since only each layer {period} has full attention")
+    if period:
+        return [None if (i + 1) % period == 0 else window for i in range(layers)]
+    if window and kind == "qwen2_moe":
+        raise read.complain("layer_types", "given, since use_sliding_window is on")
+    return [window if i >= first or kind not in ("qwen2", "qwen3") else None for i in range(layers)]
+
+
+def _attention(read, hidden, layers, kind, **extra):
+    heads, kv, size = _heads(read, hidden)
+    windows = _windows(read, layers, kind)
+    return [SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=w, **extra) for w in windows]
+
+
+def _experts(read, width_key="moe_intermediate_size", **extra):
+    experts = read.integer("num_experts", "num_local_experts", "n_routed_experts")
+    top_k = read.integer("num_experts_per_tok", "experts_per_token", "top_k_experts", most=experts)
+    return MoE(num_experts=experts, top_k=top_k, width=read.integer(width_key), **extra)
+
+
+def _biases(read, kind):
+    """(bias of q, k and v, bias of the output): implied by the type in Qwen2, a key elsewhere."""
+    if kind not in ("qwen2", "qwen2_moe"):
+        bias = kind not in ("mistral", "phi3") and read.flag("attention_bias")  # those two never have one
+        return bias, bias
+    bias = read.flag("qkv_bias", "attention_bias", default=True)
+    if kind == "qwen2" and not bias:
+        raise read.complain("attention_bias", "true or absent: q, k and v of qwen2 have a bias")
+    return bias, False
+
+
+def _dense(read, hidden, kind):
+    layers, (bias, out_bias) = _layers(read), _biases(read, kind)
+    norm = {"qwen3": "head", "olmo2": "full", **dict.fromkeys(GEMMA, "head")}.get(kind)
+    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
+    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=kind == "llama" and read.flag("mlp_bias"))
+    return {"blocks": tuple(Block(mixer=m, ffn=ffn, norms=4 if kind in GEMMA else 2) for m in mixers)}
+
+
+def _mixtral(read, hidden, kind):
+    moe = _experts(read, "intermediate_size")
+    return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in _attention(read, hidden, _layers(read), kind))}
+
+
+def _qwen_moe(read, hidden, kind):
+    """Blocks of which some have experts: every n-th (decoder_sparse_step), none of mlp_only_layers."""
+    layers, (bias, out_bias) = _layers(read), _biases(read, kind)
+    norm = "head" if kind == "qwen3_moe" else None
+    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
+    step = read.integer("decoder_sparse_step", "interleave_moe_layer_step", default=1)
+    dense = set(read.items("mlp_only_layers", int, "layer numbers") or [])
+    if not dense <= set(range(layers)):
+        raise read.complain("mlp_only_layers", f"layer numbers from 0 to {layers - 1}")
+    shared = read.integer("shared_expert_intermediate_size", least=0) if kind == "qwen2_moe" else 0
+    moe = _experts(read, shared_width=shared, shared_gate=bool(shared))
+    plain = DenseFFN(width=read.integer("intermediate_size"))
+    sparse = [(i + 1) % step == 0 and i not in dense for i in range(layers)]
+    return {"blocks": tuple(Block(mixer=m, ffn=moe if s else plain) for m, s in zip(mixers, sparse, strict=True))}
+
+
+def _gpt_oss(read, hidden, kind):
+    bias = read.flag("attention_bias", default=True)
+    mixers = _attention(read, hidden, _layers(read), kind, qkv_bias=bias, out_bias=bias, sinks=True)
+    moe = _experts(read, "intermediate_size", bias=True, router_bias=True)
+    return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in mixers)}
+
+
+def _gpt(read, hidden, kind):
+    """Blocks of GPT-2 and its kin: biases everywhere, no gate; learned positions but for GPT-NeoX, which rotates."""
+    neox = kind == "gpt_neox"
+    heads, kv, size = _heads(read, hidden, multi_query=kind == "gpt_bigcode")
+    bias = read.flag("attention_bias", default=True) if neox else True
+    mixer = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, qkv_bias=bias, out_bias=bias)
+    width = read.integer("intermediate_size", "n_inner", default=None if neox else 4 * hidden)
+    block = Block(mixer=mixer, ffn=DenseFFN(width=width, gated=False, bias=True), norm_bias=True)
+    positions = 0 if neox else read.integer("n_positions", "max_position_embeddings", "n_ctx")
+    return {"blocks": (block,) * _layers(read), "positions": positions, "norm_bias": True}
+
+
+def _deepseek(read, hidden, kind):
+    layers = _layers(read)
+    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
+    read.given("q_lora_rank", "a rank, or null where queries are not compressed")
+    mixer = LatentAttention(
+        num_heads=read.integer("num_attention_heads"),
+        q_rank=read.optional("q_lora_rank"),
+        kv_rank=read.integer("kv_lora_rank"),
+        nope_dim=read.integer("qk_nope_head_dim"),
+        rope_dim=read.integer("qk_rope_head_dim"),
+        v_dim=read.integer("v_head_dim"),
+        bias=read.flag("attention_bias"),
+    )
+    dense = DenseFFN(width=read.integer("intermediate_size"))
+    if read.raw("n_routed_experts", "num_experts", "num_local_experts")[1] is None:
+        sparse = ("moe_intermediate_size", "num_experts_per_tok", "n_shared_experts", "first_k_dense_replace")
+        if any(map(read.values.get, sparse)):
+            raise read.complain("n_routed_experts", "a whole number, since other keys describe experts")
+        return {"blocks": (Block(mixer=mixer, ffn=dense),) * layers}
+    read.given("n_shared_experts", "how many, or null for none")
+    shared = read.integer("n_shared_experts", default=0, least=0)
+    method = read.raw("topk_method")[1]
+    if method not in (None, "noaux_tc", "greedy", "group_limited_greedy"):
+        raise read.complain("topk_method", "noaux_tc, greedy or group_limited_greedy")
+    corrected = method == "noaux_tc" if method else kind == "deepseek_v3"
+    moe = _experts(read, router_correction=corrected, shared_width=shared * read.integer("moe_intermediate_size"))
+    return {"blocks": tuple(Block(mixer=mixer, ffn=moe if s else dense) for s in _sparse_layers(read, layers))}
+
+
+def _sparse_layers(read, layers):
+    """Which layers have experts: after first_k_dense_replace, every moe_layer_freq-th, or where that is a list of 0 and 1."""
+    key, freq = read.raw("moe_layer_freq")
+    if not isinstance(freq, list):
+        read.given("first_k_dense_replace", "how many layers come before the experts")
+    first = read.integer("first_k_dense_replace", default=0, least=0, most=layers)
+    if isinstance(freq, list):
+        if len(freq) != layers or not set(map(repr, freq)) <= {"0", "1"}:
+            raise read.complain(key, f"a whole number or a list of {layers} zeros and ones")
+        return [bool(f) and i >= first for i, f in enumerate(freq)]
+    every = read.integer("moe_layer_freq", default=1)
+    return [i >= first and i % every == 0 for i in range(layers)]
+
+
+def _nemotron_h(read, hidden, kind):
+    """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm each."""
+    pattern, layers = read.raw("hybrid_override_pattern")[1], _layers(read)
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set("M*-E") or len(pattern) != layers:
+        raise read.complain("hybrid_override_pattern", f"{layers} letters out of M * - E")
+    if read.raw("mlp_hidden_act")[1] not in (None, "relu2"):
+        raise read.complain("mlp_hidden_act", "relu2, whose two matrices are counted")
+    ffn = {"gated": False, "bias": read.flag("mlp_bias")}
+    if ffn["bias"] and "E" in pattern:
+        raise read.complain("mlp_bias", "false: implementations differ in whether experts have it")
+    read.used.update(("expand", "chunk_size", "intermediate_size"))  # the mixer's width is heads x head size
+    made = {}
+    if "*" in pattern:
+        bias = read.flag("attention_bias")
+        made["*"] = _attention(read, hidden, 1, kind, qkv_bias=bias, out_bias=bias)[0], None
+    if "M" in pattern:
+        made["M"] = _mamba(read), None
+    if "-" in pattern:
+        made["-"] = None, DenseFFN(width=read.integer("intermediate_size"), **ffn)
+    if "E" in pattern:
+        shared = read.integer("n_shared_experts", least=0, most=1)
+        shared *= read.integer("moe_shared_expert_intermediate_size") if shared else 0
+        made["E"] = None, _experts(read, **ffn, shared_width=shared, router_correction=True)
+    for letter, keys in UNUSED.items():
+        read.used.update(keys if letter not in pattern else ())
+    return {"blocks": tuple(Block(mixer=made[c][0], ffn=made[c][1], norms=1) for c in pattern)}
+
+
+def _mamba(read):
+    return Mamba2(
+        num_heads=read.integer("mamba_num_heads"),
+        head_dim=read.integer("mamba_head_dim"),
+        groups=read.integer("n_groups"),
+        state=read.integer("ssm_state_size"),
+        conv=read.integer("conv_kernel"),
+        bias=read.flag("use_bias", "mamba_proj_bias"),
+        conv_bias=read.flag("use_conv_bias", default=True),
+    )
+
+
+def _nemotron_nas(read, hidden, kind):
+    """Blocks of a searched Llama: attention or none and a width of its own in each layer."""
+    layers, heads = _layers(read), read.integer("num_attention_heads")
+    configs = read.items("block_configs", dict, "objects with attention and ffn")
+    if configs is None or len(configs) != layers:
+        raise read.complain("block_configs", f"a list of {layers} objects, one a layer")
+    read.used.update(("num_key_value_heads", "intermediate_size"))  # each block has its own
+    size, bias, mlp_bias = _head_dim(read, hidden, heads), read.flag("attention_bias"), read.flag("mlp_bias")
+    blocks = []
+    for i in range(layers):
+        here = read.inside("block_configs", i)
+        attention, feed, mixer, ffn = here.inside("attention"), here.inside("ffn"), None, None
+        if not attention.flag("no_op"):
+            group = attention.integer("n_heads_in_group", most=heads)
+            if heads % group:
+                raise attention.complain("n_heads_in_group", f"a divisor of num_attention_heads {heads}")
+            shape = {"num_heads": heads, "num_kv_heads": heads // group, "head_dim": size}
+            mixer = SelfAttention(**shape, window=attention.optional("window_length"), qkv_bias=bias, out_bias=bias)
+        if not feed.flag("no_op"):
+            mult = feed.raw("ffn_mult")[1]
+            if isinstance(mult, bool) or not isinstance(mult, int | float) or not 0.01 <= mult <= 100:
+                raise feed.complain("ffn_mult", "a number from 0.01 to 100")
+            ffn = DenseFFN(width=256 * math.ceil(int(2 * mult * hidden / 3) / 256), bias=mlp_bias)
+        for part in (attention, feed):
+            part.used |= {"n_heads_in_group", "window_length", "ffn_mult"}  # of a part that is none
+            part.finish(kind)  # a linear or sparse stand-in, sink tokens: not counted
+        here.finish(kind)
+        blocks.append(Block(mixer=mixer, ffn=ffn, norms=bool(mixer) + bool(ffn)))
+    return {"blocks": tuple(blocks)}
+
+
+READERS = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", *GEMMA), _dense),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _qwen_moe),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), _deepseek),
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neox"), _gpt),
+    "mixtral": _mixtral,
+    "gpt_oss": _gpt_oss,
+    "nemotron_h": _nemotron_h,
+    "nemotron-nas": _nemotron_nas,
+}

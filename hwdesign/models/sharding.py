@@ -1,0 +1,188 @@
+"""Will a width or a head count shard? Each tier is reported apart, with the remainder and the next good width.
+
+Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (a scale block must not be cut), *kernel*
+(NVFP4 kernels want multiples of 32), *tile* (128 is the floor, 256 and 512 fill the larger cooperative tiles). A head count
+shards *clean*, *replicated*, *uneven* or not at all.
+
+Source: Qwen3 issue 578 (29568 and groups of 128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32 in
+NVFP4), issue 11797 (28 heads); transformers issue 48307 (4 key-value heads under TP8). The tiles are the post's guideline 2.
+"""
+
+from dataclasses import dataclass
+
+from hwdesign._check import dims
+from hwdesign.catalogue.precision import precision as as_precision
+from hwdesign.formulas.tiling import pad
+
+TILES = (128, 256, 512)
+KERNEL = {"nvfp4": 32, "int4_g128": 128}  # multiples that kernels ask for beyond the scale block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Verdict of one tier on one dimension.
+
+    `ok` says whether the local size is a multiple of `multiple`; `remainder` is what is left over, `next_width` the next whole
+    width that passes for this number of ways, `extra` the price in width as a share.
+
+    Examples
+    --------
+    >>> Tier(name="tile 128", width=29568, ways=2, multiple=128).remainder
+    64.0
+    """
+
+    name: str
+    width: int  # [element]
+    ways: int
+    multiple: int  # [element]
+
+    @property
+    def local(self):
+        """Share of one GPU [element]; not whole where the ways do not divide the width."""
+        return self.width / self.ways
+
+    @property
+    def remainder(self):
+        """What the local size leaves over a multiple [element]."""
+        return self.local % self.multiple
+
+    @property
+    def ok(self):
+        """Whether the local size is a positive multiple."""
+        return self.remainder == 0
+
+    @property
+    def next_width(self):
+        """The next width that passes [element], the width itself if it does."""
+        return int(pad(self.width, self.multiple * self.ways))
+
+    @property
+    def extra(self):
+        """Price of that width, as a share of this one [dimensionless]."""
+        return self.next_width / self.width - 1
+
+    def extra_parameters(self, per_column):
+        """Price in parameters [element], for a dimension whose every column carries `per_column` of them."""
+        return (self.next_width - self.width) * per_column
+
+    def __str__(self):
+        verdict = "ok" if self.ok else f"remainder {self.remainder:g}, next width {self.next_width} ({self.extra:+.2%})"
+        return f"{self.name}: {self.width} / {self.ways} = {self.local:g}: {verdict}"
+
+
+def width_tiers(width, ways, precision="bf16"):
+    """Tiers of a width under tensor parallelism.
+
+    Parameters
+    ----------
+    width : int
+        Dimension that is split [element].
+    ways : int
+        Tensor-parallel ways.
+    precision : str or Precision
+        Format of the weights; its scale block and its kernels set the first tiers.
+
+    Returns
+    -------
+    dict of str to Tier
+        "format" and "kernel" where the format has such a rule, then "tile 128", "tile 256", "tile 512" [element].
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1 or the format is unknown.
+
+    Notes
+    -----
+    Source: the issues named at the head of this module.
+
+    Examples
+    --------
+    >>> {name: tier.ok for name, tier in width_tiers(1856, 4, "nvfp4").items()}
+    {'format': True, 'kernel': False, 'tile 128': False, 'tile 256': False, 'tile 512': False}
+    """
+    dims(width=width, ways=ways)
+    form = as_precision(precision)
+    rules = {"format": form.block[-1]} if form.block else {}
+    if form.name in KERNEL:
+        rules["kernel"] = KERNEL[form.name]
+    rules |= {f"tile {t}": t for t in TILES}
+    return {name: Tier(name=name, width=int(width), ways=int(ways), multiple=m) for name, m in rules.items()}
+
+
+def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
+    """Numbers of tensor-parallel ways up to `most` under which a width passes a tier.
+
+    Parameters
+    ----------
+    width : int
+        Dimension that is split [element].
+    precision : str or Precision
+        Format of the weights.
+    tier : str
+        Name of the tier, as in `width_tiers`.
+    most : int
+        Largest number of ways to try.
+
+    Returns
+    -------
+    tuple of int
+        Ways (no unit).
+
+    Raises
+    ------
+    ValueError
+        If the format has no such tier.
+
+    Notes
+    -----
+    Source: Qwen3 issue 578 for the first example.
+
+    Examples
+    --------
+    >>> good_ways(29568), good_ways(29696)
+    ((1, 3, 7), (1, 2, 4, 8))
+    """
+    tiers = [width_tiers(width, ways, precision) for ways in range(1, most + 1)]
+    if tier not in tiers[0]:
+        raise ValueError(f"tier must be one of {', '.join(tiers[0])}, got {tier!r}")
+    return tuple(ways for ways, found in enumerate(tiers, 1) if found[tier].ok)
+
+
+def head_sharding(num_heads, num_kv_heads, ways):
+    """How query and key-value heads spread over tensor-parallel ways: (class, copies of each key-value head).
+
+    Parameters
+    ----------
+    num_heads, num_kv_heads : int
+        Query heads and key-value heads.
+    ways : int
+        Tensor-parallel ways.
+
+    Returns
+    -------
+    tuple of (str, float)
+        "clean": both divide evenly; "replicated": query heads divide and key-value heads are copied evenly; "uneven": query
+        heads divide, key-value heads do not spread evenly; "impossible": query heads do not divide. Copies [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1.
+
+    Notes
+    -----
+    Source: vLLM issue 11797; transformers issue 48307.
+
+    Examples
+    --------
+    >>> [head_sharding(28, 4, ways) for ways in (4, 8, 28, 7)]
+    [('clean', 1.0), ('impossible', 2.0), ('replicated', 7.0), ('uneven', 1.75)]
+    """
+    num_heads, num_kv_heads, ways = (int(v) for v in dims(num_heads=num_heads, num_kv_heads=num_kv_heads, ways=ways))
+    copies = max(1.0, ways / num_kv_heads)
+    if num_heads % ways:
+        return "impossible", copies
+    if num_kv_heads % ways == 0:
+        return "clean", copies
+    return ("replicated" if ways % num_kv_heads == 0 else "uneven"), copies

@@ -1,0 +1,121 @@
+"""The sheet of a model: what is in it, where its parameters sit, and what a token costs; as data and as text."""
+
+from itertools import groupby
+
+from hwdesign.models.layers import step
+from hwdesign.units import fmt
+
+CONTEXT = 8192  # of the FLOP and cache figures [token]
+
+
+def sheet(model):
+    """All figures of a model as plain data.
+
+    Parameters
+    ----------
+    model : Model
+        What to describe.
+
+    Returns
+    -------
+    dict
+        Counts in [element], sizes in [byte], work in [FLOP]; every key says its unit or convention.
+
+    Notes
+    -----
+    Source: sums over `Model.weights`; work by `hwdesign.models.layers.step`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> sheet(config.load("llama-3.1-8b"))["parameters"]
+    8030261248
+    """
+    decode = step(model, batch=1, context=CONTEXT)
+    mixers = [b.mixer for b in model.blocks if b.mixer]
+    heads = sorted({(m.num_heads, getattr(m, "num_kv_heads", m.num_heads)) for m in mixers})
+    return {
+        "name": model.name,
+        "hidden_size": model.hidden_size,
+        "vocab_size": model.vocab_size,
+        "tied_embeddings": model.tied_embeddings,
+        "blocks": [{"count": len(list(run)), "kind": kind} for kind, run in groupby(b.kind for b in model.blocks)],
+        "heads": [{"query": q, "key_value": kv} for q, kv in heads],
+        "parameters": model.parameters,
+        "active_parameters_with_input_embedding": model.active_parameters(include_embedding=True),
+        "active_parameters_without_input_embedding": model.active_parameters(include_embedding=False),
+        "parameters_by_part": model.parameters_by_part(),
+        "checkpoint_format": model.quantization or "bf16",
+        "weight_bytes": sum(model.weight_bytes().values()),
+        "kv_bytes_per_token_bf16": model.kv_bytes_per_token(),
+        "kv_bytes_bf16": {
+            "context": CONTEXT,
+            "needed": model.kv_bytes(CONTEXT),
+            "reserved": model.kv_bytes(CONTEXT, reserved=True),
+        },
+        "state_bytes": model.state_bytes(),
+        "flop_per_token": {"context": CONTEXT, "matmul": decode.gemm_flops, "attention": decode.attention_flops},
+    }
+
+
+def sheet_text(model, width=28):
+    """The sheet for people: a line a figure, and a bar for each part of the parameters.
+
+    Parameters
+    ----------
+    model : Model
+        What to describe.
+    width : int
+        Longest bar [character].
+
+    Returns
+    -------
+    str
+        Text; counts in parameters, sizes with decimal prefixes (GB is 10**9 byte).
+
+    Notes
+    -----
+    Source: `sheet`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> print(sheet_text(config.load("qwen3-0.6b")).splitlines()[2])
+    parameters                          596,049,920
+    """
+    s = sheet(model)
+    cache, work = s["kv_bytes_bf16"], s["flop_per_token"]
+    tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
+    lines = [s["name"], f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, {len(model.blocks)} blocks"]
+    lines.append(f"parameters{s['parameters']:>37,}")
+    most = max(s["parameters_by_part"].values())
+    for part, n in s["parameters_by_part"].items():
+        bar = "#" * max(1, round(width * n / most))
+        lines.append(f"  {part:<18}{n:>27,}  {n / s['parameters']:7.2%}  {bar}")
+    lines += [
+        f"active, with input embedding   {s['active_parameters_with_input_embedding']:>16,}",
+        f"active, without input embedding{s['active_parameters_without_input_embedding']:>16,}",
+        f"weights as stored ({s['checkpoint_format']}): {fmt(s['weight_bytes'], 'byte', digits=4)}",
+        f"KV cache a token (BF16): {s['kv_bytes_per_token_bf16']:,.0f} byte",
+        f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
+    ]
+    if cache["reserved"] != cache["needed"]:
+        lines[-1] += f" needed, {fmt(cache['reserved'], 'byte', digits=4)} if an engine reserves the full context in every layer"
+    if s["state_bytes"]:
+        lines.append(f"constant state a sequence: {fmt(s['state_bytes'], 'byte', digits=4)}")
+    parts = ", ".join(
+        f"{fmt(work[key], 'FLOP', digits=4)} in {name}" for key, name in (("matmul", "matrices"), ("attention", "scores"))
+    )
+    lines.append(f"FLOP a token at {CONTEXT} tokens: {parts}")
+    lines.append("blocks: " + _runs(s["blocks"]))
+    return "\n".join(lines)
+
+
+def _runs(blocks, most=12):
+    """Runs of equal blocks; a pattern of many runs is summed by kind."""
+    if len(blocks) <= most:
+        return ", ".join(f"{b['count']} x {b['kind']}" for b in blocks)
+    total = {}
+    for b in blocks:
+        total[b["kind"]] = total.get(b["kind"], 0) + b["count"]
+    return ", ".join(f"{n} x {kind}" for kind, n in total.items()) + f" (in {len(blocks)} runs)"
