@@ -28,7 +28,7 @@ _HOME = {
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
     **dict.fromkeys(("pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
-    **dict.fromkeys(("Tier", "good_ways", "head_sharding", "width_tiers"), "models.sharding"),
+    **dict.fromkeys(("Tier", "good_ways", "head_sharding", "stage_layers", "width_tiers"), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
     **dict.fromkeys(("Gemm", "Plan", "Step", "step", "transformer_gemms"), "models.layers"),
     **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),

@@ -144,6 +144,11 @@ def test_fmt_scales_once(value, unit, text):
     assert units.fmt(value, unit) == text
 
 
+def test_gib_is_not_gb():
+    assert units.fmt(45 * units.GIB, "byte") == "48.3 GB"  # hf-mem issue 33: a 48 GB card holds 45 GiB
+    assert round(83e9 / units.GIB, 1) == 77.3  # torchtune pull 1348
+
+
 def test_ten_million_shapes_in_two_seconds():
     shapes = np.random.default_rng(0).integers(1, 2**15, (3, 10_000_000)).astype(float)
     start = time.process_time()

@@ -206,6 +206,25 @@ def test_head_classes():
     assert hw.head_sharding(32, 4, 8) == ("replicated", 2.0)  # transformers issue 48307: two copies, said before running
 
 
+def test_pipeline_stages_lose_no_layer():
+    assert hw.stage_layers(30, 4) == (8, 8, 7, 7) and hw.stage_layers(10, 3) == (
+        4,
+        3,
+        3,
+    )  # Megatron-LM issue 1304; mlx-lm issue 1688
+    assert hw.stage_layers(126, 16) == (8,) * 14 + (7,) * 2
+
+
+@given(st.integers(1, 500), st.integers(1, 64))
+def test_stages_sum_and_differ_by_at_most_one(layers, pp):
+    if pp > layers:
+        with pytest.raises(ValueError, match=f"pp must be <= layers = {layers}, got {pp}"):
+            hw.stage_layers(layers, pp)
+    else:
+        stages = hw.stage_layers(layers, pp)
+        assert sum(stages) == layers and len(stages) == pp and max(stages) - min(stages) <= 1
+
+
 # Command line -------------------------------------------------------------------------------------------------------------
 
 
