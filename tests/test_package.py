@@ -22,7 +22,7 @@ ORDER = [
     "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.sheet",
     "timing.silicon", "timing.calibration",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
-    "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures",
+    "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures.near_square_sliders", "lessons.figures",
     "cli",
 ]  # fmt: skip
 PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}

@@ -1,17 +1,15 @@
 """Figures of the book, one file per chapter; their functions are gathered here."""
 
 from hwdesign.lessons.figures.near_square import (
-    SAME_AREA,
     byte_budget,
     dimension_sweep,
-    explore_k,
-    explore_tokens,
     layer_shapes,
     opening,
     pair_cost,
     saturation_ladder,
     time_by_aspect,
 )
+from hwdesign.lessons.figures.near_square_sliders import SAME_AREA, explore_k, explore_tokens
 from hwdesign.lessons.figures.roofline import ridges, roofline
 
 __all__ = [
