@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwdesign.formulas import roofline
+from hwdesign.formulas import attention, experts, roofline, tiling
 from hwdesign.timing import calibration, silicon
 
 A4 = {"a": 0.5625, "b": 0.5625}
@@ -25,6 +25,18 @@ ANCHORS = {
     (roofline, "bound_time"): (lambda: roofline.bound_time([15e15, 1], [1, 16e12], peak_flops=15e15, bandwidth=8e12), [1, 2]),
     (roofline, "critical_dimension"): (lambda: roofline.critical_dimension(1875, 0.5625).round(), 527),
     (roofline, "break_even_k"): (lambda: roofline.break_even_k(np.inf, 8192, ridge_point=1875, **A4, c=1).round(), 1002),
+    (attention, "attention_flops"): (lambda: attention.attention_flops([4, 4], [4, 8], 1, 1, causal=True), [40, 104]),
+    (attention, "cache_read_bytes"): (lambda: attention.cache_read_bytes(1000, 576, 2), 1_152_000),
+    (experts, "expert_tokens"): (lambda: experts.expert_tokens(32, 8, 256), 1),
+    (experts, "distinct_experts"): (lambda: experts.distinct_experts(3, 2, 8), 4.625),
+    (experts, "expert_ranks"): (lambda: experts.expert_ranks(1, 8, 4), 1),
+    (tiling, "pad"): (lambda: tiling.pad(50257, 64), 50_304),
+    (tiling, "tile_efficiency"): (lambda: np.round(tiling.tile_efficiency(512, 4097, tile_m=128, tile_n=512), 3), 0.889),
+    (tiling, "waves"): (lambda: tiling.waves(1793, 1793, tile_m=256, tile_n=128, sms=108), 2),
+    (tiling, "wave_efficiency"): (
+        lambda: np.round(tiling.wave_efficiency(1792, 1792, tile_m=256, tile_n=128, sms=108), 3),
+        0.907,
+    ),
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
     (calibration, "gemm_seconds"): (lambda: calibration.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),
@@ -46,8 +58,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-def test_every_public_formula_has_an_anchor():
-    public = {
-        n for n in vars(roofline) if not n.startswith("_") and getattr(vars(roofline)[n], "__module__", "") == roofline.__name__
-    }
-    assert public == {name for module, name in ANCHORS if module is roofline}
+@pytest.mark.parametrize("room", [attention, experts, roofline, tiling], ids=lambda m: m.__name__)
+def test_every_public_formula_has_an_anchor(room):
+    public = {n for n in vars(room) if not n.startswith("_") and getattr(vars(room)[n], "__module__", "") == room.__name__}
+    assert public == {name for module, name in ANCHORS if module is room}
