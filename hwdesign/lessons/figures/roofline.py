@@ -61,8 +61,10 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
         here = (at, attainable_flops(at, **roofs) / 1e15)
         ax.annotate(label, here, textcoords="offset points", fontsize=9.5, bbox=style.PLATE, **place)
     for i, (label, (at, rate)) in enumerate((measured or {}).items()):
-        ax.plot(at, rate / 1e15, "x", color=style.ORANGE, mew=2, zorder=3)
-        ax.annotate(label, (at, rate / 1e15), xytext=(7, -4 - 9 * (i % 2)), textcoords="offset points", fontsize=9.5)
+        color = {name: color for color, name in style.FRAMEWORK.values()}.get(label, style.ORANGE)
+        ax.plot(at, rate / 1e15, "x", color=color, mew=2, zorder=3)
+        below = {"xytext": (8, -4 - 9 * (i % 2)), "textcoords": "offset points", "fontsize": 9.5, "bbox": style.PLATE}
+        ax.annotate(label, (at, rate / 1e15), **below)
     ax.set_xlabel("arithmetic intensity [FLOP/byte]")
     ax.set_ylabel(f"{precision.label} rate [PFLOP/s]")
     return ax
