@@ -193,6 +193,18 @@ def docstring(text):
     return "\n".join(out + (["```"] if section == "Examples" else []))
 
 
+def lessons_table():
+    """What the notebooks draw and show: name, module, first line of the docstring."""
+    body = []
+    for module in ("figures", "show", "tables", "explore"):
+        home = importlib.import_module(f"hwdesign.lessons.{module}")
+        for name, item in sorted(vars(home).items()):
+            local = getattr(item, "__module__", "").startswith(f"hwdesign.lessons.{module}")
+            if not name.startswith("_") and local and (inspect.isfunction(item) or inspect.isclass(item)):
+                body.append([f"`{name}`", f"`hwdesign.lessons.{module}`", inspect.getdoc(item).splitlines()[0].replace("|", "/")])
+    return table(["name", "module", "what it is"], body)
+
+
 def bare_signature(item):
     """Parameters and defaults without types, which the docstring gives."""
     found = inspect.signature(item)
@@ -211,6 +223,11 @@ def api_page():
         "All names are imported from `hwdesign`. Dimensions accept a number, a list or an array and broadcast; a scalar gives a scalar. Quantities are in "
         "SI base units: second, byte, FLOP. Constants (`GB300`, `NVFP4`, ...) are listed in the {doc}`hardware`.",
     ]
+    lessons = [
+        "## lessons",
+        "What the notebooks draw and show. These names need the extra `book` and are imported from their module.",
+        lessons_table(),
+    ]
     for home, names in homes.items():
         module = importlib.import_module(f"hwdesign.{home}")
         parts += [f"## {home}", docstring(module.__doc__)]
@@ -220,7 +237,7 @@ def api_page():
                 continue
             signature = bare_signature(item)
             parts += [f"### {name}", f"```python\n{name}{signature}\n```", docstring(item.__doc__)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts + lessons) + "\n"
 
 
 def pictures(out):
