@@ -58,7 +58,7 @@ def row(model):
 def gallery_page(table):
     """The page as Markdown; `table` makes a table of a header and rows."""
     models = [config.load(name) for name in config.names()]
-    square = '<span style="display:inline-block;width:0.9em;height:0.9em;background:{}"></span> {}'
+    square = '<span style="display:inline-block;width:0.9em;height:0.9em;border:1px solid #8a949e;background:{}"></span> {}'
     key = "Colours: " + ", ".join(square.format(color, part) for part, color in PART_COLORS.items()) + "."
     factors = {m.name: m.parameters / m.active_parameters(include_embedding=True) for m in models}
     sparsest = max(factors, key=factors.get)

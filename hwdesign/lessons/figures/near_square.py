@@ -284,7 +284,7 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
     >>> layer_shapes([config.load("qwen3-0.6b")]).get_xlabel()
     'reduction dimension K [element]'
     """
-    ax = ax or style.axes(height=4.4)
+    ax = ax or style.axes(height=4.8)
     for model, color, marker in zip(models, itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), itertools.cycle("os^")):
         shapes = sorted({(g.k, g.n) for g in step(model, batch=1, context=1).gemms})
         ax.plot(*zip(*shapes, strict=True), marker, color=color, label=model.name, alpha=0.85)
@@ -300,7 +300,7 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
     ax.set_ylim(90, 300000)
     ax.set_xlabel("reduction dimension K [element]")
     ax.set_ylabel("output dimension N [element]")
-    ax.legend(fontsize=9, loc="lower right")
+    ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
     return ax
 
 
