@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import hwdesign as hw
 from hwdesign import cli
 from hwdesign.models import config
-from hwdesign.models.layers import pad_ways
 
 
 @pytest.mark.parametrize("name", config.names())
@@ -94,6 +93,8 @@ def test_a_gemm_that_was_never_timed_is_still_bytes_and_flop():
         (lambda: hw.step(config.load("llama-3.1-8b"), batch=0, context=1), "batch must be >= 1, got 0"),
         (lambda: hw.Plan(tp=0), "tp must be >= 1, got 0"),
         (lambda: hw.attention_flops(5, 4, 1, 1), "queries must be <= context, got 5 queries in a context of 4"),
+        (lambda: hw.attention_flops(4, 4, 1, 1, window=2), "window must come with causal=True, got 2"),
+        (lambda: hw.attention_flops(4, 4, 1, 1, causal=True, window=0), "window must be >= 1, got 0"),
         (lambda: hw.cache_read_bytes(0, 1, 1), "context must be >= 1, got 0"),
         (lambda: hw.cache_read_bytes(1, -1, 1), "must be >= 0, got -1"),
         (lambda: hw.expert_tokens(1, 9, 8), "top_k must be <= num_experts, got 9 of 8"),
@@ -136,6 +137,20 @@ def test_causal_attention_is_a_sum_over_queries(queries, before, heads, size):
     assert hw.attention_flops(queries, before + queries, heads, size, causal=True) == pytest.approx(by_hand, rel=1e-12)
 
 
+@given(st.integers(1, 300), st.integers(0, 300), st.integers(1, 400))
+def test_a_window_limits_each_query(queries, before, window):
+    by_hand = sum(4 * min(before + i, window) for i in range(1, queries + 1))
+    assert hw.attention_flops(queries, before + queries, 1, 1, causal=True, window=window) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_prefill_of_a_windowed_layer_is_linear_in_the_prompt():
+    model = config.load("gpt-oss-20b")  # 12 layers see 128 tokens, 12 see everything
+    work = hw.step(model, batch=1, context=8192, new_tokens=8192).work
+    windowed, full = sorted({w.flops for w in work})
+    assert windowed == pytest.approx(4 * 64 * 64 * (8192 * 128 - 128 * 127 / 2))
+    assert full == pytest.approx(4 * 64 * 64 * 8192 * 8193 / 2)
+
+
 # Tiles --------------------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +165,8 @@ def test_published_paddings():
     sizes = [(49954, 16, 49968), (49954, 256, 50176), (32001, 64, 32064), (50257, 64, 50304), (50257, 128, 50304)]
     assert all(hw.pad(size, multiple) == want for size, multiple, want in sizes)  # vLLM issue 578
     assert (hw.pad(50257, 64) - 50257) * 768 == 36_096  # rows of GPT-2
-    assert pad_ways(50257, 8) == 6283
+    gpt2 = hw.step(config.load("gpt2"), batch=1, context=1, attention=hw.Plan(tp=4), ffn=hw.Plan(tp=4))
+    assert gpt2.gemms[-1].n == 12565 == hw.pad(50257, 4) / 4  # the head of a vocabulary that does not divide
 
 
 @given(st.integers(1, 20000), st.integers(1, 20000), st.sampled_from([64, 128, 256]), st.sampled_from([128, 256, 512]))

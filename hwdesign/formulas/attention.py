@@ -9,11 +9,11 @@ import numpy as np
 from hwdesign._check import dims, numbers, scalar_or_array
 
 
-def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal=False):
-    """FLOP of scores and values: ``2 * queries * pairs * num_heads * (head_dim + v_dim)``.
+def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal=False, window=None):
+    """FLOP of scores and values: ``2 * pairs * num_heads * (head_dim + v_dim)``, pairs of a query and a token it sees.
 
     Without `causal` each query sees the whole context. With it, the queries are the last tokens of the context and each sees
-    only what stands before it and itself: for a whole prompt about half of the pairs.
+    only what stands before it and itself: for a whole prompt about half of the pairs. A window limits that to the last tokens.
 
     Parameters
     ----------
@@ -27,6 +27,8 @@ def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal
         Size of a value [element]; by default that of a key.
     causal : bool
         Whether later tokens are masked.
+    window : array_like of int, optional
+        Most tokens a query sees, itself included [token]; only with `causal`.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal
     Raises
     ------
     ValueError
-        If a dimension is below 1, or there are more queries than context.
+        If a dimension is below 1, there are more queries than context, or a window comes without `causal`.
 
     Notes
     -----
@@ -51,8 +53,19 @@ def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal
     (v_dim,) = dims(v_dim=head_dim if v_dim is None else v_dim)
     if (queries > context).any():
         raise ValueError(f"queries must be <= context, got {queries.max():g} queries in a context of {np.min(context):g}")
-    pairs = queries * context - (queries * (queries - 1) / 2 if causal else 0)
+    if not causal:
+        if window is not None:
+            raise ValueError(f"window must come with causal=True, got {window}")
+        return scalar_or_array(2 * queries * context * num_heads * (head_dim + v_dim))
+    (window,) = dims(window=context if window is None else window)
+    pairs = _seen(context, window) - _seen(context - queries, window)
     return scalar_or_array(2 * pairs * num_heads * (head_dim + v_dim))
+
+
+def _seen(tokens, window):
+    """Tokens that the first `tokens` queries see in all: 1 + 2 + ... up to the window, then the window each."""
+    short = np.minimum(tokens, window)
+    return short * (short + 1) / 2 + (tokens - short) * window
 
 
 def cache_read_bytes(context, cache_elements, element_bytes):

@@ -11,7 +11,8 @@ from hwdesign._check import dims, positive
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
-from hwdesign.models.blocks import Mamba2, MoE, SelfAttention
+from hwdesign.formulas.tiling import pad
+from hwdesign.models.blocks import Block, DenseFFN, Mamba2, MoE, SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,18 +109,16 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
     if any(h is None for h in heads) and any(h is not None for h in heads):
         raise ValueError(f"num_heads, num_kv_heads and head_dim must be given together, got {heads}")
     tokens, hidden_size, intermediate_size = dims(tokens=tokens, hidden_size=hidden_size, intermediate_size=intermediate_size)
-    query = key_value = hidden_size
-    if num_heads is not None:
-        num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
-        if (num_heads % num_kv_heads).any():
-            raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {heads[0]} and {heads[1]}")
-        query, key_value = num_heads * head_dim, num_kv_heads * head_dim
-    return [
-        Gemm(name="qkv", m=tokens, n=query + 2 * key_value, k=hidden_size),
-        Gemm(name="attention output", m=tokens, n=hidden_size, k=query),
-        Gemm(name="up", m=tokens, n=(2 if gated else 1) * intermediate_size, k=hidden_size),
-        Gemm(name="down", m=tokens, n=hidden_size, k=intermediate_size),
-    ]
+    if num_heads is None:
+        num_heads, num_kv_heads, head_dim = 1, 1, hidden_size
+    num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    if (num_heads % num_kv_heads).any():
+        raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {heads[0]} and {heads[1]}")
+    mixer = SelfAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    block = Block(mixer=mixer, ffn=DenseFFN(width=intermediate_size, gated=gated))
+    matrices = [weight for weight in block.weights(hidden_size) if weight.matmul]
+    names = ("qkv", "attention output", "up", "down")
+    return [Gemm(name=name, m=tokens, n=w.n, k=w.k) for name, w in zip(names, matrices, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,40 +254,14 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
             _mix(out, block.mixer, hidden, tokens / attention.dp, batch / attention.dp, context, new_tokens, attention)
         if block.ffn:
             _feed(out, block.ffn, hidden, tokens, ffn)
-    rows = pad_ways(model.vocab_size, attention.tp)
+    rows = _part(model.vocab_size, attention.tp)
     out.gemms.append(Gemm(name="head", m=batch / attention.dp, n=rows, k=hidden))
     return out
 
 
-def pad_ways(size, ways):
-    """Rows of each of `ways` equal parts of a padded dimension [element].
-
-    Parameters
-    ----------
-    size, ways : int
-        Dimension [element] and parts, >= 1.
-
-    Returns
-    -------
-    int
-        ``ceil(size / ways)`` [element].
-
-    Raises
-    ------
-    ValueError
-        If an argument is below 1.
-
-    Notes
-    -----
-    Source: engines pad the vocabulary to a multiple of the tensor-parallel ways.
-
-    Examples
-    --------
-    >>> pad_ways(50257, 8)
-    6283
-    """
-    dims(size=size, ways=ways)
-    return -(-int(size) // int(ways))
+def _part(size, ways):
+    """One of `ways` equal parts of a dimension that is padded to divide [element]."""
+    return int(pad(size, ways)) // ways
 
 
 def _divided(name, size, ways, what):
@@ -306,7 +279,6 @@ def _mix(out, mixer, hidden, tokens, batch, context, new_tokens, plan):
         out.gemms.append(Gemm(name="mamba out", m=tokens, n=hidden, k=inner))
         return _reduce(out, tokens * hidden, plan.tp)
     heads = _divided("query heads", mixer.num_heads, plan.tp, "attention tp")
-    seen = min(context, mixer.window) if mixer.window and new_tokens == 1 else context
     if isinstance(mixer, SelfAttention):
         kv, size = -(-mixer.num_kv_heads // plan.tp), mixer.head_dim
         out.gemms.append(Gemm(name="qkv", m=tokens, n=(heads + 2 * kv) * size, k=hidden))
@@ -314,8 +286,9 @@ def _mix(out, mixer, hidden, tokens, batch, context, new_tokens, plan):
         sizes, kept = (size, size), 2 * kv * size
     else:
         sizes, kept = _latent(out, mixer, hidden, tokens, heads, new_tokens), mixer.cache_elements
-    pairs = attention_flops(new_tokens, seen, heads, sizes[0], sizes[1], causal=True)
-    read = cache_read_bytes(seen, kept, 1.0)
+    pairs = attention_flops(new_tokens, context, heads, sizes[0], sizes[1], causal=True, window=mixer.window)
+    reach = min(context, mixer.window + new_tokens - 1) if mixer.window else context
+    read = cache_read_bytes(reach, kept, 1.0)
     out.work.append(Work(name="scores", flops=float(batch * pairs / plan.kvp), cache_elements=float(batch * read / plan.kvp)))
     return _reduce(out, tokens * hidden, plan.tp)
 
@@ -340,7 +313,7 @@ def _feed(out, ffn, hidden, tokens, plan):
     here = tokens / plan.dp  # over the ranks that hold one set of experts
     mine = here / plan.ep  # each of them has its own tokens
     gate = 2 if ffn.gated else 1
-    width = pad_ways(ffn.width, plan.tp)
+    width = _part(ffn.width, plan.tp)
     if not isinstance(ffn, MoE):
         out.gemms.append(Gemm(name="up", m=mine, n=gate * width, k=hidden))
         out.gemms.append(Gemm(name="down", m=mine, n=hidden, k=width))
@@ -352,7 +325,7 @@ def _feed(out, ffn, hidden, tokens, plan):
     out.gemms.append(Gemm(name="expert up", m=share, n=gate * width, k=hidden, count=touched))
     out.gemms.append(Gemm(name="expert down", m=share, n=hidden, k=width, count=touched))
     if ffn.shared_width:
-        shared = pad_ways(ffn.shared_width, plan.tp)
+        shared = _part(ffn.shared_width, plan.tp)
         out.gemms.append(Gemm(name="shared up", m=mine, n=gate * shared, k=hidden))
         out.gemms.append(Gemm(name="shared down", m=mine, n=hidden, k=shared))
     if ffn.shared_gate:
