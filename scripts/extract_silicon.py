@@ -1,32 +1,37 @@
-"""Extract the published GEMM measurements the book uses from the aiconfigurator-core wheel.
+"""Extract the published measurements the book uses from the aiconfigurator-core wheel.
 
     pip download --no-deps aiconfigurator-core==0.12.0 -d DIR
     pip install pyarrow
     python scripts/extract_silicon.py DIR/aiconfigurator_core-0.12.0-*.whl
 
-Writes `hwdesign/timing/data/gemm_<device>_<framework>_<precision>.npz` and `manifest.csv`; the same wheel gives the same
-bytes. The wheel (Apache-2.0, NVIDIA) is a tool of this script and never a dependency of the package.
+Writes `hwdesign/timing/data/gemm_<device>_<framework>_<precision>.npz` with `manifest.csv`, and the long tables
+`<operation>_<device>.npz` and `<operation>.csv` with `tables.csv`; units are SI. The same wheel gives the same bytes.
+The wheel (Apache-2.0, NVIDIA) is a tool of this script and never a dependency of the package.
 
 Which slices: the newest version of each table, never a minimum or mean over versions. Rows are left out where the
-numbers are not measurements of what they say: vLLM BF16 and FP8 (constant or uninitialised weights) and vLLM block FP8
-(timed without CUDA graphs) are not taken; of vLLM only NVFP4 on GB300 is.
+numbers are not measurements of what they say:
+
+- vLLM BF16 and FP8 GEMMs (constant or uninitialised weights) and vLLM block FP8 (timed without CUDA graphs);
+- TensorRT-LLM decode attention on A100 (above peak bandwidth); attention is SGLang's everywhere;
+- MoE layers of SGLang: with EP > 1 their tokens stay on the measured rank, so the rows are not one rank's share of a batch;
+- serving points whose plan cannot be read: more than eight GPUs in aggregated mode, where the ways were multiplied twice,
+  or different numbers of GPUs for attention and experts.
+
+A shape measured with two kernels keeps the one the framework takes by default.
 """
 
 import argparse
-import csv
 import hashlib
 import io
-import re
 import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
+from silicon_tables import DEVICES, TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, newest
 
 WHEEL = "aiconfigurator-core 0.12.0"
-ROOT = "aiconfigurator_core/systems/data"
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
-DEVICES = {"GB300": "gb300", "B200": "b200_sxm", "H200": "h200_sxm", "H100_SXM": "h100_sxm", "A100_SXM": "a100_sxm"}
 PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 COLUMNS = ("device", "framework", "precision", "version", "kernel", "gpu", "rows", "file", "sha256", "source")
 
@@ -34,25 +39,6 @@ COLUMNS = ("device", "framework", "precision", "version", "kernel", "gpu", "rows
 def wanted(device, framework, precision):
     """Whether the book uses this slice."""
     return framework in ("sglang", "trtllm") or (device, framework, precision) == ("GB300", "vllm", "nvfp4")
-
-
-def version_key(version):
-    """Sort key of a version such as 1.3.0rc20 or 0.5.6.post2: numbers as numbers, a pre-release below its release."""
-    parts = re.findall(r"\d+|[a-z]+", version)
-    return [(1, int(p)) if p.isdigit() else (0 if p in ("rc", "a", "b", "dev") else 2, 0) for p in parts] + [(1, -1)]
-
-
-def newest_tables(names):
-    """{(folder, framework): newest path} among the GEMM tables of the wheel."""
-    best = {}
-    for name in names:
-        match = re.fullmatch(rf"{ROOT}/(\w+)/gemm/(\w+)/([^/]+)/gemm_perf\.parquet", name)
-        if match:
-            folder, framework, version = match.groups()
-            key = (folder, framework)
-            if key not in best or version_key(version) > version_key(best[key][0]):
-                best[key] = (version, name)
-    return best
 
 
 def grid(m, n, k, milliseconds):
@@ -80,10 +66,9 @@ def main(wheel, out=OUT):
     out.mkdir(parents=True, exist_ok=True)
     manifest = []
     with zipfile.ZipFile(wheel) as archive:
-        tables = newest_tables(archive.namelist())
         for device, folder in DEVICES.items():
             for framework in ("sglang", "trtllm", "vllm"):
-                version, path = tables[folder, framework]
+                version, path = newest(archive.namelist(), folder, "gemm", "gemm", framework)[0]
                 table = parquet.read_table(io.BytesIO(archive.read(path)))
                 for precision, name in PRECISIONS.items():
                     rows = table.filter(np.asarray(table["gemm_dtype"].to_pylist()) == name)
@@ -97,9 +82,9 @@ def main(wheel, out=OUT):
                     digest = hashlib.sha256(data).hexdigest()
                     manifest.append((device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path))
                     print(f"{file}: {rows.num_rows} rows, {len(data) / 1e3:.0f} kB", file=sys.stderr)
-    with open(out / "manifest.csv", "w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
-        writer.writerows([COLUMNS, *manifest])
+        tables = [*extract_tables(archive, out), extract_serving(archive, out)]
+    (out / "manifest.csv").write_bytes(csv_bytes(COLUMNS, manifest))
+    (out / "tables.csv").write_bytes(csv_bytes(TABLE_COLUMNS, tables))
 
 
 if __name__ == "__main__":

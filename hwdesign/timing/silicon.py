@@ -1,8 +1,9 @@
-"""Published GEMM measurements that ship with the package: time of ``C[m, n] = A[m, k] @ B[k, n]`` on a grid of shapes.
+"""Published measurements that ship with the package: GEMMs on a grid of shapes, and long tables of everything else.
 
 Source: the wheel aiconfigurator-core 0.12.0 on PyPI (Apache-2.0, NVIDIA); `scripts/extract_silicon.py` made the files,
-`data/manifest.csv` names the path, the framework version and the kernel of each. How they were taken: CUDA-graph replay,
-mean of six, no flush of the L2 cache; outputs are BF16; the low-precision rows include quantizing the activations.
+`data/manifest.csv` and `data/tables.csv` name the path, the framework version and the kernel of each. How they were taken:
+CUDA-graph replay, mean of six, no flush of the L2 cache; GEMM outputs are BF16; the low-precision rows include quantizing
+the activations. Serving points were collected from several benchmark runs: good for trends, of medium trust.
 """
 
 import csv
@@ -93,8 +94,7 @@ def slices():
     >>> len(slices()), slices()[0]["device"]
     (31, 'GB300')
     """
-    text = resources.files("hwdesign.timing").joinpath("data/manifest.csv").read_text(encoding="utf-8")
-    return tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
+    return _records("manifest.csv")
 
 
 def gemm_grid(device, precision, framework=None):
@@ -153,6 +153,102 @@ def _read(row):
         array.setflags(write=False)  # the grid is cached and shared
     text = {key: row[key] for key in ("device", "precision", "framework", "version", "kernel", "source")}
     return GemmGrid(**text, **arrays)
+
+
+@functools.cache
+def tables():
+    """The long tables that ship, as a tuple of read-only mappings of the columns of `tables.csv`.
+
+    Returns
+    -------
+    tuple of mapping
+        Columns operation, device, framework, version, gpu, rows [row], file, sha256, source.
+
+    Notes
+    -----
+    Source: `hwdesign/timing/data/tables.csv`.
+
+    Examples
+    --------
+    >>> sorted({row["file"].split("_")[0] for row in tables()})
+    ['all', 'attention', 'collectives.csv', 'mla', 'moe', 'serving.csv']
+    """
+    return _records("tables.csv")
+
+
+def measurements(table, device=None, **equal):
+    """Rows of a long table, as one array a column.
+
+    Parameters
+    ----------
+    table : str
+        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives", "all_to_all" or
+        "serving".
+    device : str or Device, optional
+        The first five are one file per device and need it; the others are filtered by it.
+    **equal
+        Column and the value, or list of values, that it must have.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (rows,)
+        Columns of the table: counts [element, token, rank], `bytes` [byte], `seconds`, `ttft` and `tpot` [s].
+
+    Raises
+    ------
+    ValueError
+        If the table, the device or a column does not exist; the message lists those that do.
+
+    Notes
+    -----
+    Source: aiconfigurator-core 0.12.0; `tables()` names the file and version of each.
+
+    Examples
+    --------
+    >>> r1 = measurements("moe", "GB300", precision="nvfp4", routing="balanced", tokens=128, tp=1, ep=[1, 64])
+    >>> np.round(r1["seconds"] * 1e6).tolist()
+    [1026.0, 48.0]
+    """
+    files = {row["file"].removesuffix(".csv").removesuffix(f"_{row['device']}.npz") for row in tables()}
+    table = choice("table", table, {name: name for name in sorted(files)}, normal=str.lower)
+    name = None if device is None else as_device(device).name
+    have = list(dict.fromkeys(r["device"] for r in tables() if r["file"].startswith(table)))
+    if table + ".csv" in (row["file"] for row in tables()):
+        rows, equal = _read_csv(table), equal | ({} if name is None else {"device": name})
+    elif name in have:
+        rows = _read_npz(f"{table}_{name}.npz")
+    else:
+        raise ValueError(f"device must be one of {', '.join(have)} for {table}, got {device!r}")
+    keep = np.ones(len(next(iter(rows.values()))), bool)
+    for column, value in equal.items():
+        keep &= np.isin(choice("column", column, rows), value)
+    return {column: values[keep] for column, values in rows.items()}
+
+
+@functools.cache
+def _read_npz(file):
+    path = resources.files("hwdesign.timing").joinpath("data", file)
+    with path.open("rb") as handle, np.load(handle) as arrays:
+        return {name: arrays[name].astype(np.float64) if arrays[name].dtype.kind in "uif" else arrays[name] for name in arrays}
+
+
+@functools.cache
+def _read_csv(table):
+    records = _records(f"{table}.csv")
+    return {name: _column([row[name] for row in records]) for name in records[0]}
+
+
+def _column(texts):
+    """Numbers as float64, with NaN for an empty cell; anything else stays text."""
+    try:
+        return np.array([float(text or "nan") for text in texts])
+    except ValueError:
+        return np.array(texts)
+
+
+def _records(file):
+    text = resources.files("hwdesign.timing").joinpath("data", file).read_text(encoding="utf-8")
+    return tuple(MappingProxyType(row) for row in csv.DictReader(text.splitlines()))
 
 
 def sustained(x, rate, *, low=6144, high=16384):

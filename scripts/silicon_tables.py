@@ -1,0 +1,235 @@
+"""The long tables of the aiconfigurator-core wheel: attention, latent attention, MoE layers, collectives, serving points.
+
+Used by `extract_silicon.py`; each operation names its source table, framework, devices, the rows it takes and its columns.
+"""
+
+import csv
+import hashlib
+import io
+import re
+import sys
+
+import numpy as np
+
+ROOT = "aiconfigurator_core/systems/data"
+DEVICES = {"GB300": "gb300", "B200": "b200_sxm", "H200": "h200_sxm", "H100_SXM": "h100_sxm", "A100_SXM": "a100_sxm"}
+CACHE_BITS = {"bfloat16": 16, "fp8": 8}
+ATTENTION = {"head_dim": 128, "window_size": 0, "kernel_source": ("fa3", "trtllm_mha", "flash_attention")}
+R1_LAYER = {"hidden_size": 7168, "inter_size": 2048, "topk": 8, "num_experts": 256}
+MLA = {"mla_dtype": "bfloat16"}
+CUTLASS = {"kernel_source": ("deepgemm", "moe_torch_flow_cutlass"), "moe_dtype": ("fp8_block", "nvfp4")}
+GRAPH = {"kernel_source": ("SGLang_CustomAllReduce_graph", "TRTLLM")}
+ONE_SIDED = {"kernel_source": "NVLinkOneSided", "op_name": ("alltoall_dispatch", "alltoall_combine")}
+BLACKWELL = ("GB300", "GB200", "B200")
+FOLDERS = DEVICES | {"GB200": "gb200"}
+
+
+def context(rows):
+    """Tokens in the cache when the new one is scored [token]."""
+    return rows["step"] + 1
+
+
+def cache_bits(rows):
+    """Bits of one cached element [bit]."""
+    return np.array([CACHE_BITS[x] for x in rows["kv_cache_dtype"]])
+
+
+def payload(rows):
+    """Bytes each rank contributes [byte]; the tables count two-byte elements."""
+    return rows["message_size"] * 2
+
+
+def library(rows):
+    """Who wrote the collective: NCCL or the framework's own all-reduce."""
+    name = rows["kernel_source"][0]
+    return np.full(len(rows["latency"]), "sglang" if "SGLang" in name else name.lower())
+
+
+def run(rows):
+    """0 for the first time a row's shape was measured, 1 for the second: the MLA tables were taken twice."""
+    seen, out = {}, []
+    for shape in zip(*(rows[c].tolist() for c in ("num_heads", "batch_size", "isl", "step", "kv_cache_dtype")), strict=True):
+        seen[shape] = seen.get(shape, -1) + 1
+        out.append(seen[shape])
+    return np.array(out)
+
+
+def operation(rows):
+    """Name of the collective, hyphenated."""
+    return np.char.replace(np.char.replace(rows["op_name"], "alltoall", "all_to_all"), "_", "-")
+
+
+CACHED = {"batch": "batch_size", "context": "isl", "heads": "num_heads"}
+ATTENTION_COLUMNS = CACHED | {"kv_heads": "num_key_value_heads", "cache_bits": cache_bits}
+MLA_COLUMNS = CACHED | {"cache_bits": cache_bits, "run": run}
+MOE_COLUMNS = {
+    "tokens": "num_tokens",
+    "tp": "moe_tp_size",
+    "ep": "moe_ep_size",
+    "precision": "moe_dtype",
+    "routing": "distribution",
+}
+COLLECTIVE_COLUMNS = {"library": library, "operation": operation, "ranks": "num_gpus", "bytes": payload}
+ALL_TO_ALL_COLUMNS = {"operation": operation, "ep": "moe_ep_size", "tokens": "num_tokens", "precision": "moe_dtype"}
+HOPPER = ("H200", "H100_SXM")
+NVLINKED, LATENT = (*BLACKWELL, *HOPPER), ("GB300", "B200", *HOPPER)
+DECODE = {"context": context}  # prefill sees as many tokens as it reads, decode one more than the cache held
+
+# operation: (family, table, framework, devices, filter, {column: source column or function})
+TABLES = {
+    "attention_decode": ("attention", "generation_attention", "sglang", tuple(DEVICES), ATTENTION, ATTENTION_COLUMNS | DECODE),
+    "attention_prefill": ("attention", "context_attention", "sglang", tuple(DEVICES), ATTENTION, ATTENTION_COLUMNS),
+    "mla_decode": ("mla", "generation_mla", "sglang", LATENT, MLA, MLA_COLUMNS | DECODE),
+    "mla_prefill": ("mla", "context_mla", "sglang", LATENT, MLA, MLA_COLUMNS),
+    "moe": ("moe", "moe", "trtllm", NVLINKED, R1_LAYER | CUTLASS, MOE_COLUMNS),
+    "nccl": ("comm", "nccl", "nccl", NVLINKED, {"nccl_dtype": "half"}, COLLECTIVE_COLUMNS),
+    "all_reduce": ("comm", "custom_allreduce", "sglang", NVLINKED, GRAPH, COLLECTIVE_COLUMNS),
+    "all_reduce_trtllm": ("comm", "custom_allreduce", "trtllm", NVLINKED, GRAPH, COLLECTIVE_COLUMNS),
+    "all_to_all": ("comm", "trtllm_alltoall", "trtllm", ("GB200",), ONE_SIDED, ALL_TO_ALL_COLUMNS),
+}
+AS_CSV = {"nccl": "collectives", "all_reduce": "collectives", "all_reduce_trtllm": "collectives", "all_to_all": "all_to_all"}
+TABLE_COLUMNS = ("operation", "device", "framework", "version", "gpu", "rows", "file", "sha256", "source")
+
+
+def version_key(version):
+    """Sort key of a version such as 1.3.0rc20 or 0.5.6.post2: numbers as numbers, a pre-release below its release."""
+    parts = re.findall(r"\d+|[a-z]+", version)
+    return [(1, int(p)) if p.isdigit() else (0 if p in ("rc", "a", "b", "dev") else 2, 0) for p in parts] + [(1, -1)]
+
+
+def newest(names, folder, family, table, framework):
+    """(version, path) of the measured tables of a kind, the newest first; reused tables of other versions are not files."""
+    found = {}
+    for name in names:
+        match = re.fullmatch(rf"{ROOT}/{folder}/{family}/{framework}/([^/]+)/{table}_perf\.parquet", name)
+        if match:
+            found[match.group(1)] = name
+    return sorted(found.items(), key=lambda item: version_key(item[0]), reverse=True)
+
+
+def columns(table):
+    """Columns of a parquet table as arrays."""
+    return {name: np.array(table[name].to_pylist()) for name in table.column_names}
+
+
+def select(rows, wanted):
+    """The rows whose columns hold one of the wanted values; a column the table lacks does not select."""
+    keep = np.ones(len(rows["latency"]), bool)
+    for name, values in wanted.items():
+        if name in rows:
+            keep &= np.isin(rows[name], values)
+    return {name: values[keep] for name, values in rows.items()}
+
+
+def tidy(rows, spec):
+    """Columns of the book from the columns of the source, seconds last, sorted by the columns in turn."""
+    out = {name: how(rows) if callable(how) else rows[how] for name, how in spec.items()}
+    out = {name: v.astype(np.int64) if v.dtype.kind in "iuf" else v for name, v in out.items()}
+    order = np.lexsort(tuple(out.values())[::-1])
+    shapes = set(zip(*(v.tolist() for v in out.values()), strict=True))
+    if len(shapes) != len(order):
+        raise ValueError(f"two rows for one shape in {tuple(spec)}: pick one version or kernel, never a mean")
+    return {name: v[order] for name, v in out.items()} | {"seconds": (rows["latency"] * 1e-3).astype(np.float32)[order]}
+
+
+def packed(table):
+    """A long table as the bytes of a compressed npz; whole numbers take the smallest type that holds them."""
+    buffer = io.BytesIO()
+    small = {k: v.astype(np.min_scalar_type(v.max())) if v.dtype.kind == "i" else v for k, v in table.items()}
+    np.savez_compressed(buffer, **small)
+    return buffer.getvalue()
+
+
+def csv_bytes(header, rows):
+    """A CSV file as bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([header, *rows])
+    return text.getvalue().encode()
+
+
+def measured(archive, spec, device):
+    """(version, path, gpu, table) of one operation on one device."""
+    import pyarrow.parquet as parquet
+
+    family, table, framework, _, wanted, names = spec
+    for version, path in newest(archive.namelist(), FOLDERS[device], family, table, framework):
+        rows = select(columns(parquet.read_table(io.BytesIO(archive.read(path)))), wanted)
+        if len(rows["latency"]):  # a newer table may hold other shapes only
+            return version, path, "; ".join(sorted(set(rows["device"].tolist()))), tidy(rows, names)
+    raise ValueError(f"no rows of {table} for {device}")
+
+
+def extract_tables(archive, out):
+    """Write every long table; returns the rows of `tables.csv`."""
+    manifest, gathered = [], {}
+    for name, spec in TABLES.items():
+        for device in spec[3]:
+            version, path, gpu, data = measured(archive, spec, device)
+            entry = [name, device, spec[2], version, gpu, len(data["seconds"])]
+            if name in AS_CSV:
+                stem, rows = AS_CSV[name], zip(*(v.tolist() for v in data.values()), strict=True)
+                lines = ([device, *(f"{x:.6g}" if isinstance(x, float) else x for x in row)] for row in rows)
+                gathered.setdefault(stem, [["device", *data]]).extend(lines)
+                manifest.append([*entry, f"{stem}.csv", "", path])
+            else:
+                file, content = f"{name}_{device}.npz", packed(data)
+                (out / file).write_bytes(content)
+                manifest.append([*entry, file, hashlib.sha256(content).hexdigest(), path])
+            print(f"{name} {device}: {entry[-1]} rows of {spec[2]} {version}", file=sys.stderr)
+    for stem, lines in gathered.items():
+        write_csv(out, f"{stem}.csv", lines[0], lines[1:], manifest)
+    return manifest
+
+
+def write_csv(out, file, header, lines, manifest):
+    """Write a CSV file and put its checksum into the manifest."""
+    content = csv_bytes(header, lines)
+    (out / file).write_bytes(content)
+    for entry in manifest:
+        if entry[6] == file:
+            entry[7] = hashlib.sha256(content).hexdigest()
+
+
+SERVED = {
+    "deepseek-ai/DeepSeek-R1": "deepseek-r1",
+    "nvidia/DeepSeek-R1-NVFP4": "deepseek-r1",
+    "deepseek-ai/DeepSeek-V3": "deepseek-v3",
+    "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+}
+SYSTEMS = {folder: device for device, folder in FOLDERS.items()} | {"b300_sxm": "B300"}
+SERVED_WHAT = ("model", "device", "framework", "version", "precision", "moe_precision")
+SERVED_HOW = ("input_tokens", "output_tokens", "concurrency", "tp", "dp", "moe_tp", "moe_ep")
+SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "ttft", "tpot", "taken_on")
+
+
+def serving_row(row):
+    """One aggregated serving point in the book's columns, or None where its plan cannot be read."""
+    tp, dp, pp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size", "pp_size"))
+    moe_tp, moe_ep = int(row["moe_tp_size"] or 1), int(row["moe_ep_size"] or 1)
+    sparse = "Llama" not in row["model_path"]
+    concurrency = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    if pp > 1 or tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep) or concurrency is None:
+        return None
+    taken = re.search(r"measured=([0-9-]{10})", row["silicon_data_source"])
+    what = [SERVED[row["model_path"]], SYSTEMS[row["system"]], row["backend"], row["backend_version"]]
+    precisions = [row[name] or "bf16" for name in ("gemm_quant_mode", "moe_quant_mode")]
+    plan = [tp, dp, *((moe_tp, moe_ep) if sparse else ("", ""))]
+    seconds = [f"{float(row[name]) * 1e-3:.6g}" for name in ("silicon_ttft_ms", "silicon_tpot_ms")]
+    return [*what, *precisions, row["isl"], row["osl"], concurrency[1], *plan, *seconds, taken[1] if taken else ""]
+
+
+def extract_serving(archive, out):
+    """Write the aggregated serving points of models whose config ships; returns their row of `tables.csv`."""
+    path = "aiconfigurator_core/systems/silicon_sample.csv"
+    points = csv.DictReader(io.TextIOWrapper(archive.open(path), encoding="utf-8"))
+    lines = [serving_row(row) for row in points if row["mode"] == "agg" and row["model_path"] in SERVED]
+    lines = sorted([line for line in lines if line], key=lambda line: [str(x).zfill(9) for x in line])
+    entry = ["serving", "", "", "", "", len(lines), "serving.csv", "", path]
+    write_csv(out, "serving.csv", SERVING_COLUMNS, lines, [entry])
+    print(f"serving: {len(lines)} points", file=sys.stderr)
+    return entry
