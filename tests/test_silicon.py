@@ -152,8 +152,8 @@ def extract():
 
 def test_extraction_takes_the_newest_version_and_never_a_mean():
     e = extract()
-    names = [f"{e.ROOT}/h100_sxm/gemm/sglang/{v}/gemm_perf.parquet" for v in ("0.5.9", "0.5.14", "0.5.6.post2")]
-    assert e.newest(names, "h100_sxm", "gemm", "gemm", "sglang")[0] == ("0.5.14", names[1])
+    names = [f"{silicon_tables.ROOT}/h100_sxm/gemm/sglang/{v}/gemm_perf.parquet" for v in ("0.5.9", "0.5.14", "0.5.6.post2")]
+    assert silicon_tables.newest(names, "h100_sxm", "gemm", "gemm", "sglang")[0] == ("0.5.14", names[1])
     assert max(["1.3.0rc20", "1.3.0", "1.3.0rc3"], key=silicon_tables.version_key) == "1.3.0"
     with pytest.raises(ValueError, match="two rows for one shape"):
         e.grid([1, 1], [2, 2], [3, 3], [1e-6, 2e-6])

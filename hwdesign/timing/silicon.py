@@ -205,9 +205,9 @@ def measurements(table, device=None, **equal):
 
     Examples
     --------
-    >>> r1 = measurements("moe", "GB300", precision="nvfp4", routing="balanced", tokens=128, tp=1, ep=[1, 64])
+    >>> r1 = measurements("moe", "GB300", precision="nvfp4", routing="balanced", tokens=128, tp=1, ep=[8, 64])
     >>> np.round(r1["seconds"] * 1e6).tolist()
-    [1026.0, 48.0]
+    [162.0, 48.0]
     """
     files = {row["file"].removesuffix(".csv").removesuffix(f"_{row['device']}.npz") for row in tables()}
     table = choice("table", table, {name: name for name in sorted(files)}, normal=str.lower)
