@@ -30,7 +30,8 @@ _HOME = {
     **dict.fromkeys(("pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
     **dict.fromkeys(("Tier", "good_ways", "head_sharding", "stage_layers", "width_tiers"), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
-    **dict.fromkeys(("Gemm", "Plan", "Step", "step", "transformer_gemms"), "models.layers"),
+    **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
+    **dict.fromkeys(("Plan", "Work", "Experts", "Exchange", "Step", "step"), "models.steps"),
     **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
     **dict.fromkeys(
         ("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"

@@ -53,7 +53,7 @@ def test_tensor_parallel_work_of_a_dense_model_divides():
     step = hw.step(model, batch=16, context=100, attention=hw.Plan(tp=8), ffn=hw.Plan(tp=8))
     assert step.gemm_flops * 8 == pytest.approx(2 * 16 * model.matmul_parameters, rel=1e-12)
     reduces = [e for e in step.exchanges if e.kind == "all-reduce"]
-    assert len(reduces) == 2 * 80 and {e.elements for e in reduces} == {16 * 8192.0}
+    assert sum(e.count for e in reduces) == 2 * 80 and {e.elements for e in reduces} == {16 * 8192.0}
     wide = hw.step(model, batch=16, context=100, attention=hw.Plan(tp=16), ffn=hw.Plan(tp=16))
     assert next(g.n for g in wide.gemms if g.name == "qkv") == (4 + 2) * 128  # one of 8 key-value heads, copied twice
 
@@ -62,7 +62,7 @@ def test_cache_reads_match_the_cache():
     for name in config.names():
         model = config.load(name)
         step = hw.step(model, batch=3, context=2000)
-        assert sum(w.cache_elements for w in step.work) * 2 == pytest.approx(3 * model.kv_bytes(2000)), name
+        assert step.cache_elements * 2 == pytest.approx(3 * model.kv_bytes(2000)), name
 
 
 def test_prefill_is_causal_and_the_head_sees_one_token_a_sequence():

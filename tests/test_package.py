@@ -19,7 +19,7 @@ ORDER = [
     "units", "_check",
     "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts",
     "catalogue.precision", "catalogue.device",
-    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.sheet",
+    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps", "models.sheet",
     "timing.silicon", "timing.calibration",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures.near_square_sliders", "lessons.figures",

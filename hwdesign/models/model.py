@@ -10,7 +10,9 @@ attention sinks, router weights and router corrections. What is not: multi-token
 import importlib
 from dataclasses import dataclass, field, replace
 
-from hwdesign._check import dims
+import numpy as np
+
+from hwdesign._check import dims, scalar_or_array
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -135,9 +137,9 @@ class Model:
         size = as_precision(precision).bytes
         total = 0.0
         for mixer in (b.mixer for b in self.blocks if b.mixer):
-            kept = context if reserved or not mixer.window else min(float(context), mixer.window)
-            total += kept * mixer.cache_elements * size
-        return total
+            kept = context if reserved or not mixer.window else np.minimum(context, mixer.window)
+            total = total + kept * mixer.cache_elements * size
+        return scalar_or_array(total)
 
     def kv_bytes_per_gpu(self, context, tp, precision="bf16"):
         """Bytes of the cache of one sequence on each of `tp` GPUs [byte].
@@ -147,10 +149,10 @@ class Model:
         context, tp = dims(context=context, tp=tp)
         size, total = as_precision(precision).bytes, 0.0
         for mixer in (b.mixer for b in self.blocks if b.mixer):
-            kept = min(float(context), mixer.window) if mixer.window else float(context)
-            share = -(-mixer.num_kv_heads // float(tp)) / mixer.num_kv_heads if isinstance(mixer, SelfAttention) else 1.0
-            total += kept * mixer.cache_elements * size * share
-        return total
+            kept = np.minimum(context, mixer.window) if mixer.window else context
+            share = -(-mixer.num_kv_heads // tp) / mixer.num_kv_heads if isinstance(mixer, SelfAttention) else 1.0
+            total = total + kept * mixer.cache_elements * size * share
+        return scalar_or_array(total)
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from hwdesign.models.layers import step
+from hwdesign.models.steps import step
 from hwdesign.units import fmt
 
 CONTEXT = 8192  # of the FLOP and cache figures [token]
@@ -23,7 +23,7 @@ def sheet(model):
 
     Notes
     -----
-    Source: sums over `Model.weights`; work by `hwdesign.models.layers.step`.
+    Source: sums over `Model.weights`; work by `hwdesign.models.steps.step`.
 
     Examples
     --------

@@ -6,7 +6,7 @@ import numpy as np
 
 from hwdesign.formulas.roofline import gemm_flops
 from hwdesign.lessons import style
-from hwdesign.models.layers import step
+from hwdesign.models.steps import step
 from hwdesign.timing.calibration import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid
 
@@ -276,7 +276,7 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
 
     Notes
     -----
-    Source: `hwdesign.models.layers.step`.
+    Source: `hwdesign.models.steps.step`.
 
     Examples
     --------

@@ -1,0 +1,344 @@
+"""The operations of one prefill or decode step of any `Model` under two plans, as one GPU meets them.
+
+Attention and feed-forward parts may be spread over the same GPUs in different ways, so a step takes two plans. Equal layers
+are listed once, with a count. Batch and context may be arrays; every size follows their broadcast shape.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hwdesign._check import dims
+from hwdesign.formulas.attention import attention_flops, cache_read_bytes
+from hwdesign.formulas.experts import distinct_experts, expert_ranks
+from hwdesign.formulas.tiling import pad
+from hwdesign.models.blocks import LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.models.layers import Gemm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a part of the model is spread over GPUs: ways of tensor, expert, pipeline, cache and data parallelism.
+
+    Examples
+    --------
+    >>> Plan(tp=8, kvp=4).gpus
+    32
+    """
+
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    kvp: int = 1
+    dp: int = 1
+
+    def __post_init__(self):
+        for name in ("tp", "ep", "pp", "kvp", "dp"):
+            (value,) = dims(**{name: getattr(self, name)})
+            object.__setattr__(self, name, int(value))
+
+    @property
+    def gpus(self):
+        """GPUs of the plan."""
+        return self.tp * self.ep * self.pp * self.kvp * self.dp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Scores and values of one attention layer on one GPU: no GEMM with weights.
+
+    `flops` [FLOP] and `cache_elements` read [element] of one run; `batch` sequences of `context` cached tokens [token] each,
+    `heads` query heads over `kv_heads`; `count` runs. `latent` marks MLA, `queries` the new tokens of a sequence [token].
+
+    Examples
+    --------
+    >>> Work(flops=64.0, cache_elements=8.0, batch=1, context=2, heads=2, kv_heads=2).count
+    1
+    """
+
+    flops: float  # [FLOP]
+    cache_elements: float  # [element]
+    batch: float
+    context: float  # [token]
+    heads: int
+    kv_heads: int
+    queries: float = 1  # [token]
+    latent: bool = False
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """The routed experts of one layer on one GPU: `tokens` that arrive, `pairs` of a token and an expert, experts `touched`.
+
+    `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down [element].
+
+    Examples
+    --------
+    >>> Experts(tokens=4.0, pairs=8.0, touched=6.0, local=8, hidden=16, width=32, gate=2).elements
+    9216.0
+    """
+
+    tokens: float  # [token]
+    pairs: float
+    touched: float
+    local: int
+    hidden: int  # [element]
+    width: int  # [element]
+    gate: int = 2
+    count: int = 1
+
+    @property
+    def elements(self):
+        """Weight elements of the experts touched, read once [element]."""
+        return self.touched * (self.gate + 1) * self.width * self.hidden
+
+    @property
+    def flops(self):
+        """Operations [FLOP]."""
+        return 2 * self.pairs * (self.gate + 1) * self.width * self.hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A collective each GPU takes part in.
+
+    `kind` is "all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine" or "send". `elements` are the tensor that is
+    reduced or gathered, for the rest what one GPU sends [element].
+
+    Examples
+    --------
+    >>> Exchange(kind="all-reduce", elements=8192.0, ranks=8, count=2).ranks
+    8
+    """
+
+    kind: str
+    elements: float  # [element]
+    ranks: int
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """All operations of one step on one GPU.
+
+    `gemms` (those of experts among them), attention `work`, `experts`, `exchanges`; `state_elements` of state-space layers
+    read and written [element]; `small_kernels`, how many norms, rotations, activations and routings run.
+
+    Examples
+    --------
+    >>> Step(gemms=[Gemm(name="x", m=1, n=2, k=3)]).gemm_flops
+    12.0
+    """
+
+    gemms: list = field(default_factory=list)
+    work: list = field(default_factory=list)
+    experts: list = field(default_factory=list)
+    exchanges: list = field(default_factory=list)
+    state_elements: float = 0.0  # [element]
+    small_kernels: int = 0
+
+    @property
+    def gemm_flops(self):
+        """FLOP of the matrix multiplications [FLOP]."""
+        return np.asarray(sum(g.flops for g in self.gemms))[()]
+
+    @property
+    def attention_flops(self):
+        """FLOP of scores and values [FLOP]."""
+        return np.asarray(sum(w.count * w.flops for w in self.work))[()]
+
+    @property
+    def cache_elements(self):
+        """Elements of the cache that are read [element]."""
+        return np.asarray(sum(w.count * w.cache_elements for w in self.work))[()]
+
+
+def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
+    """Operations of one step on one GPU: decode with ``new_tokens=1``, prefill of whole prompts with ``new_tokens=context``.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    batch : array_like of int
+        Sequences in flight over all GPUs.
+    context : array_like of int
+        Tokens a query can see, new ones included [token].
+    new_tokens : array_like of int
+        Tokens of each sequence that are processed [token].
+    attention, ffn : Plan, optional
+        Plans of the two parts, over the same GPUs; by default one GPU. Pipeline stages are not cut here: a stage has its
+        blocks' share of the operations.
+
+    Returns
+    -------
+    Step
+        Dimensions in [element], exchanges in [element].
+
+    Raises
+    ------
+    ValueError
+        If the plans use different numbers of GPUs or of stages, or a way does not divide what it splits.
+
+    Notes
+    -----
+    Scores are causal. Latent attention is absorbed (scores against the latent) in decode and expanded in prefill; the latent
+    is on every GPU of a tensor-parallel group. Routing is uniform. The head sees one token of each sequence. Cache-parallel
+    GPUs exchange their partial outputs and share the output projection. Where every GPU already has every token (attention
+    is tensor parallel), experts need no dispatch: their outputs are summed by an all-reduce.
+    Not counted: FLOP of norms, softmax, rotary and the scan of Mamba-2.
+    Source: Table 1 of the post; DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> m = config.load("llama-3.1-8b")
+    >>> step(m, batch=1, context=1000).gemm_flops == 2 * m.matmul_parameters
+    True
+    """
+    attention, ffn = attention or Plan(), ffn or Plan()
+    batch, context, new_tokens = dims(batch=batch, context=context, new_tokens=new_tokens)
+    if attention.gpus != ffn.gpus:
+        raise ValueError(f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: {attention} and {ffn}")
+    if attention.pp != ffn.pp:
+        raise ValueError(f"attention and ffn must have the same stages, got pp = {attention.pp} and {ffn.pp}")
+    run = _Step(model.hidden_size, batch, context, new_tokens, attention, ffn)
+    for block, count in Counter(model.blocks).items():
+        run.count = count
+        run.small += count * block.norms
+        if block.mixer:
+            run.mix(block.mixer)
+        if block.ffn:
+            run.feed(block.ffn)
+    run.count = 1
+    run.gemm("head", run.batch, _part(model.vocab_size, attention.tp), model.hidden_size, "head")
+    run.small += 3  # embedding, final norm, sampling
+    return Step(gemms=run.gemms, work=run.work, experts=run.experts, exchanges=run.exchanges,
+                state_elements=run.state, small_kernels=run.small)  # fmt: skip
+
+
+def _part(size, ways):
+    """One of `ways` equal parts of a dimension that is padded to divide [element]."""
+    return int(pad(size, ways)) // ways
+
+
+def _divided(name, size, ways, what):
+    if size % ways:
+        raise ValueError(f"{what} must divide {name} = {size}, got {ways}")
+    return size // ways
+
+
+class _Step:
+    """Collects the operations of a step; `count` is how many equal layers are being added."""
+
+    def __init__(self, hidden, batch, context, new_tokens, attention, ffn):
+        self.hidden, self.context, self.new_tokens, self.attention, self.ffn = hidden, context, new_tokens, attention, ffn
+        self.batch = batch / attention.dp  # sequences an attention GPU sees
+        self.tokens = self.batch * new_tokens
+        self.all_tokens = batch * new_tokens
+        self.gemms, self.work, self.experts, self.exchanges, self.state, self.small, self.count = [], [], [], [], 0.0, 0, 1
+
+    def gemm(self, name, m, n, k, part, count=1.0):
+        self.gemms.append(Gemm(name=name, m=m, n=n, k=k, count=count * self.count, part=part))
+
+    def exchange(self, kind, elements, ranks):
+        if ranks > 1:
+            self.exchanges.append(Exchange(kind=kind, elements=elements, ranks=ranks, count=self.count))
+
+    def mix(self, mixer):
+        plan, tokens, hidden = self.attention, self.tokens, self.hidden
+        if isinstance(mixer, Mamba2):
+            return self.scan(mixer)
+        heads = _divided("query heads", mixer.num_heads, plan.tp, "attention tp")
+        if isinstance(mixer, SelfAttention):
+            kv, size = -(-mixer.num_kv_heads // plan.tp), mixer.head_dim
+            self.gemm("qkv", tokens, (heads + 2 * kv) * size, hidden, "attention")
+            sizes, kept, out = (size, size), 2 * kv * size, heads * size
+        else:
+            kv, kept, out = 1, mixer.cache_elements, heads * mixer.v_dim
+            sizes = self.latent(mixer, heads)
+        pairs = attention_flops(self.new_tokens, self.context, heads, *sizes, causal=True, window=mixer.window)
+        reach = np.minimum(self.context, mixer.window + self.new_tokens - 1) if mixer.window else self.context
+        read = cache_read_bytes(reach, kept, 1.0)
+        self.work.append(
+            Work(flops=self.batch * pairs / plan.kvp, cache_elements=self.batch * read / plan.kvp, batch=self.batch,
+                 context=reach / plan.kvp, heads=heads, kv_heads=kv, queries=self.new_tokens,
+                 latent=isinstance(mixer, LatentAttention), count=self.count)
+        )  # fmt: skip
+        self.small += 2 * self.count  # rotation with the write of the cache; the merge of split caches or the query's norm
+        self.exchange("combine", tokens * out * (1 - 1 / plan.kvp), plan.kvp)
+        self.gemm("attention output", tokens, hidden, _part(out, plan.kvp), "attention")
+        self.exchange("all-reduce", tokens * hidden, plan.tp * plan.kvp)
+
+    def scan(self, mixer):
+        plan, tokens, hidden = self.attention, self.tokens, self.hidden
+        heads = _divided("mamba heads", mixer.num_heads, plan.tp, "attention tp")
+        inner, groups = heads * mixer.head_dim, max(1, mixer.groups // plan.tp) * mixer.state
+        self.gemm("mamba in", tokens, 2 * inner + 2 * groups + heads, hidden, "mamba")
+        self.gemm("mamba out", tokens, hidden, inner, "mamba")
+        self.state = self.state + 2 * self.count * self.batch * mixer.state_elements[0] / plan.tp  # read and written
+        self.small += 3 * self.count  # convolution, scan, gated norm
+        self.exchange("all-reduce", tokens * hidden, plan.tp)
+
+    def latent(self, mixer, heads):
+        """GEMMs of latent attention; returns (key size, value size) that the scores work with."""
+        tokens, hidden, query = self.tokens, self.hidden, heads * (mixer.nope_dim + mixer.rope_dim)
+        if mixer.q_rank is None:
+            self.gemm("q", tokens, query, hidden, "attention")
+        else:
+            self.gemm("q down", tokens, mixer.q_rank, hidden, "attention")
+            self.gemm("q up", tokens, query, mixer.q_rank, "attention")
+        self.gemm("kv down", tokens, mixer.kv_rank + mixer.rope_dim, hidden, "attention")
+        self.gemm("kv up", tokens, heads * (mixer.nope_dim + mixer.v_dim), mixer.kv_rank, "attention")
+        if (self.new_tokens == 1).all():
+            return mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
+        return mixer.nope_dim + mixer.rope_dim, mixer.v_dim
+
+    def feed(self, ffn):
+        """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the `ep` ranks of one expert set."""
+        plan, hidden = self.ffn, self.hidden
+        owners = min(max(1, self.attention.dp // plan.dp), plan.ep)
+        here = self.all_tokens / plan.dp  # tokens of one set of experts
+        mine, ways = here / owners, plan.tp * (plan.ep // owners)  # where tokens are replicated, weights are split instead
+        gate = 2 if ffn.gated else 1
+        gathered = max(1, self.attention.dp // (plan.dp * owners))
+        self.exchange("all-gather", mine * hidden, gathered)
+        reduce = "reduce-scatter" if gathered > 1 else "all-reduce"
+        if isinstance(ffn, MoE):
+            self.route(ffn, here, mine, ways, owners, gate)
+        else:
+            width = _part(ffn.width, ways)
+            self.gemm("up", mine, gate * width, hidden, "ffn")
+            self.gemm("down", mine, hidden, width, "ffn")
+            self.small += self.count  # activation
+        self.exchange(reduce, mine * hidden, ways)
+
+    def route(self, ffn, here, mine, ways, owners, gate):
+        """A mixture of experts: router, routed experts with their dispatch and combine, shared experts."""
+        plan, hidden = self.ffn, self.hidden
+        local, width = _divided("experts", ffn.num_experts, plan.ep, "ffn ep"), _part(ffn.width, plan.tp)
+        touched = distinct_experts(here, ffn.top_k, ffn.num_experts) * local / ffn.num_experts
+        pairs, ranks = here * ffn.top_k / plan.ep, expert_ranks(ffn.top_k, ffn.num_experts, plan.ep)
+        arrive = here if owners == 1 else here * ranks / plan.ep
+        self.gemm("router", mine, ffn.num_experts, hidden, "router")
+        self.gemm("expert up", pairs / touched, gate * width, hidden, "experts", touched)
+        self.gemm("expert down", pairs / touched, hidden, width, "experts", touched)
+        self.experts.append(
+            Experts(
+                tokens=arrive, pairs=pairs, touched=touched, local=local, hidden=hidden, width=width, gate=gate, count=self.count
+            )
+        )
+        self.small += self.count  # choice of the experts
+        if ffn.shared_width:
+            shared = _part(ffn.shared_width, ways)
+            self.gemm("shared up", mine, gate * shared, hidden, "shared experts")
+            self.gemm("shared down", mine, hidden, shared, "shared experts")
+            self.small += self.count  # activation
+        if ffn.shared_gate:
+            self.gemm("shared gate", mine, 1, hidden, "shared experts")
+        if owners > 1:
+            sent = here / plan.ep * ranks * (1 - 1 / plan.ep) * hidden
+            self.exchange("dispatch", sent, plan.ep)
+            self.exchange("combine", sent, plan.ep)
