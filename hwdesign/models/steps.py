@@ -11,9 +11,10 @@ import numpy as np
 
 from hwdesign._check import dims
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
+from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
 from hwdesign.formulas.tiling import pad
-from hwdesign.models.blocks import LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.models.blocks import Mamba2, MoE, SelfAttention
 from hwdesign.models.layers import Gemm
 
 
@@ -49,11 +50,13 @@ class Work:
     """Scores and values of one attention layer on one GPU: no GEMM with weights.
 
     `flops` [FLOP] and `cache_elements` read [element] of one run; `batch` sequences of `context` cached tokens [token] each,
-    `heads` query heads over `kv_heads`; `count` runs. `latent` marks MLA, `queries` the new tokens of a sequence [token].
+    `heads` query heads over `kv_heads`; `size` of a key plus a value [element]; `queries`, the new tokens of a sequence
+    [token]; `window`, most tokens a query sees [token]; `latent`, the size of a key plus a value against the latent [element],
+    0 where there is none; `count` runs.
 
     Examples
     --------
-    >>> Work(flops=64.0, cache_elements=8.0, batch=1, context=2, heads=2, kv_heads=2).count
+    >>> Work(flops=64.0, cache_elements=8.0, batch=1, context=2, heads=2, kv_heads=2, size=8).count
     1
     """
 
@@ -63,8 +66,10 @@ class Work:
     context: float  # [token]
     heads: int
     kv_heads: int
+    size: int  # [element]
     queries: float = 1  # [token]
-    latent: bool = False
+    window: int | None = None  # [token]
+    latent: int = 0  # [element]
     count: int = 1
 
 
@@ -255,17 +260,17 @@ class _Step:
         if isinstance(mixer, SelfAttention):
             kv, size = -(-mixer.num_kv_heads // plan.tp), mixer.head_dim
             self.gemm("qkv", tokens, (heads + 2 * kv) * size, hidden, "attention")
-            sizes, kept, out = (size, size), 2 * kv * size, heads * size
+            sizes, kept, out, absorbed = (size, size), 2 * kv * size, heads * size, 0
         else:
-            kv, kept, out = 1, mixer.cache_elements, heads * mixer.v_dim
+            kv, kept, out, absorbed = 1, mixer.cache_elements, heads * mixer.v_dim, mixer.cache_elements + mixer.kv_rank
             sizes = self.latent(mixer, heads)
         pairs = attention_flops(self.new_tokens, self.context, heads, *sizes, causal=True, window=mixer.window)
         reach = np.minimum(self.context, mixer.window + self.new_tokens - 1) if mixer.window else self.context
         read = cache_read_bytes(reach, kept, 1.0)
         self.work.append(
             Work(flops=self.batch * pairs / plan.kvp, cache_elements=self.batch * read / plan.kvp, batch=self.batch,
-                 context=reach / plan.kvp, heads=heads, kv_heads=kv, queries=self.new_tokens,
-                 latent=isinstance(mixer, LatentAttention), count=self.count)
+                 context=reach / plan.kvp, heads=heads, kv_heads=kv, size=sum(sizes), queries=self.new_tokens,
+                 window=mixer.window, latent=absorbed, count=self.count)
         )  # fmt: skip
         self.small += 2 * self.count  # rotation with the write of the cache; the merge of split caches or the query's norm
         self.exchange("combine", tokens * out * (1 - 1 / plan.kvp), plan.kvp)
@@ -339,6 +344,6 @@ class _Step:
         if ffn.shared_gate:
             self.gemm("shared gate", mine, 1, hidden, "shared experts")
         if owners > 1:
-            sent = here / plan.ep * ranks * (1 - 1 / plan.ep) * hidden
+            sent = here / plan.ep * remote_copies(ffn.top_k, ffn.num_experts, plan.ep) * hidden
             self.exchange("dispatch", sent, plan.ep)
             self.exchange("combine", sent, plan.ep)

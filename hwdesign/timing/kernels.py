@@ -1,0 +1,299 @@
+"""Times of the kernels that are no GEMM: attention, a layer of experts, collectives. Small physical models, few constants.
+
+Each function takes the `Work`, `Experts` or bytes of `hwdesign.models.steps`, a device and a mapping of fitted constants.
+Shares are of the datasheet's numbers, so constants carry over to a device nobody measured; times are seconds. Where two
+things overlap, the time is the root of the sum of squares: never less than the longer one, 1.41 of it where they are equal.
+"""
+
+import numpy as np
+
+from hwdesign.formulas.collectives import all_gather_bytes, all_reduce_bytes, one_shot_bytes, transfer_time
+
+BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
+HOT = 0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
+
+
+def cold_share(nbytes, device):
+    """Share of a tensor's reads that go to memory, when it is read again and again: 0 well within the L2 cache, 1 beyond it.
+
+    Parameters
+    ----------
+    nbytes : array_like of float
+        Size of what is read [byte].
+    device : Device
+        Its `l2` [byte]; without one everything is cold.
+
+    Returns
+    -------
+    float or ndarray of float
+        Share [dimensionless].
+
+    Notes
+    -----
+    Source: ``r**8 / (1 + r**8)`` with ``r = nbytes / (0.72 l2)``, fitted on the attention tables of five devices: from all hot
+    to all cold within a factor of two in size.
+
+    Examples
+    --------
+    >>> from hwdesign.catalogue.device import device
+    >>> h100 = device("H100_SXM")
+    >>> np.round(cold_share(np.array([0.2, 0.72, 1.2]) * h100.l2, h100), 2).tolist()
+    [0.0, 0.5, 0.98]
+    """
+    if not device.l2:
+        return np.ones_like(nbytes)
+    full = np.square(np.square(np.square(nbytes / (HOT * device.l2))))
+    return np.where(np.isinf(full), 1.0, full / (1 + np.minimum(full, 1e300)))
+
+
+def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
+    """Time of scores and values for one new token a sequence.
+
+    ``fixed + root of squares(memory + math, waves, chain)``. Memory is the cache, hot or cold. Waves: the (sequence, key-value
+    head) pairs run on the SMs in rounds, each row of a group taking its time. Chain: a long sequence is split among SMs and
+    merged; the best split of B blocks of 128 keys costs a time that grows with sqrt(B).
+
+    Parameters
+    ----------
+    work : Work
+        Of a step with one new token.
+    element_bytes : float
+        Size of a cached element [byte].
+    device : Device
+        Bandwidth, L2 and SMs.
+    peak_flops : float
+        Dense peak of the format that is multiplied [FLOP/s].
+    c : mapping of str to float
+        fixed [s]; bandwidth, share of the datasheet's; l2, how much faster the L2 cache is; wave, time of one more round [s];
+        row, time of a query row [s]; chain, time of a split sequence of one block [s].
+
+    Returns
+    -------
+    float or ndarray of float
+        Time of one layer [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on SGLang's tables; see the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.catalogue.device import device
+    >>> from hwdesign.models.steps import Work
+    >>> ideal = {"fixed": 0, "bandwidth": 1, "l2": 1, "wave": 0, "row": 0, "chain": 0}
+    >>> w = Work(flops=0.0, cache_elements=4e9, batch=1, context=1e6, heads=1, kv_heads=1, size=256)
+    >>> round(float(decode_attention_seconds(w, 2.0, device("GB300"), 1e15, ideal)) * 1e3, 2)
+    1.0
+    """
+    cache = work.cache_elements * element_bytes
+    ends = 2.0 * work.batch * work.heads * work.size  # queries and outputs in BF16
+    cold = cold_share(cache + ends, device)
+    memory = cache / (c["bandwidth"] * device.memory_bandwidth) * (cold + (1 - cold) / c["l2"]) + ends / device.memory_bandwidth
+    rounds = np.ceil(work.batch * work.kv_heads / (device.sms or 132))
+    waves = c["wave"] * (rounds - 1) + c["row"] * rounds * work.heads / work.kv_heads
+    chain = c["chain"] * np.sqrt(work.context / BLOCK)
+    return c["fixed"] + np.sqrt(np.square(memory + work.flops / peak_flops) + np.square(waves) + np.square(chain))
+
+
+def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
+    """Time of causal scores and values for many new tokens a sequence: ``fixed + math + tiles + chain + memory``.
+
+    A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a reachable rate; `tiles` what an
+    SM spends on each besides; chain, the blocks of the longest tile one after the other. FlashAttention packs the query heads
+    of a key-value head into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand it.
+
+    Parameters
+    ----------
+    work : Work
+        Of a step with many new tokens.
+    element_bytes : float
+        Size of a cached element [byte].
+    device : Device
+        Bandwidth and SMs.
+    peak_flops : float
+        Dense peak of the format that is multiplied [FLOP/s].
+    c : mapping of str to float
+        fixed [s]; rate, share of peak inside a tile; tile, time of a tile besides its math [s]; chain, latency of the longest
+        tile in units of its math; bandwidth, share of the datasheet's.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time of one layer [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on SGLang's tables; see the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.catalogue.device import device
+    >>> from hwdesign.models.steps import Work
+    >>> ideal = {"fixed": 0, "rate": 1, "tile": 0, "chain": 0, "bandwidth": 1}
+    >>> size = {"heads": 64, "kv_heads": 8, "size": 256, "queries": 8192.0, "context": 8192.0}
+    >>> w = Work(flops=4 * 128 * 64 * 8192 * 8193 / 2, cache_elements=0.0, batch=1, **size)
+    >>> round(float(prefill_attention_seconds(w, 2.0, device("H100_SXM"), 989e12, ideal)) * 1e3, 2)
+    1.21
+    """
+    packed = "nvfp4" not in device.dense_peak  # FlashAttention before Blackwell
+    latent = packed and work.latent
+    size, kv_heads = (work.latent, 1) if latent else (work.size, work.kv_heads)
+    reach = np.minimum(work.context, work.window + BLOCK) if work.window else work.context
+    last, first = np.ceil(reach / BLOCK), np.ceil(np.minimum(reach, work.context - work.queries + 1) / BLOCK)
+    rows = work.queries * work.heads / kv_heads
+    tiles = kv_heads * np.ceil(rows / BLOCK) if packed else work.heads * np.ceil(work.queries / BLOCK)
+    on_sm = work.batch * tiles / (device.sms or 132)
+    block = BLOCK * BLOCK * 2.0 * size / (c["rate"] * peak_flops / (device.sms or 132))
+    ends = 2.0 * work.batch * work.queries * work.heads * size
+    cache = ends if work.latent and not latent else work.cache_elements * element_bytes
+    memory = (ends + cache) / (c["bandwidth"] * device.memory_bandwidth)
+    return c["fixed"] + block * on_sm * (first + last) / 2 + c["tile"] * on_sm + c["chain"] * block * last + memory
+
+
+def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
+    """Time of the routed experts of one layer: ``fixed + root of squares(weights, math) + pairs + tokens + local + touched``.
+
+    Weights are read once for each expert touched. Pairs: each pair of a token and an expert is gathered, quantized, written
+    between the two matrices and combined. Tokens: each token that arrives is read and written once more. Local and touched:
+    bookkeeping for each expert that lives here and for each that has work.
+
+    Parameters
+    ----------
+    experts : Experts
+        Of a step.
+    weight_bytes, activation_bytes : float
+        Size of a weight and of a quantized activation [byte].
+    device : Device
+        Bandwidth.
+    peak_flops : float
+        Dense peak of the format that is multiplied [FLOP/s].
+    c : mapping of str to float
+        fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak, bandwidth and bandwidth;
+        local and touched [s for each expert].
+
+    Returns
+    -------
+    float or ndarray of float
+        Time of one layer [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on TensorRT-LLM's tables of DeepSeek-R1's layer; see the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.catalogue.device import device
+    >>> from hwdesign.models.steps import Experts
+    >>> e = Experts(tokens=128.0, pairs=1024.0, touched=256.0, local=256, hidden=7168, width=2048)
+    >>> shares = dict.fromkeys(("bandwidth", "rate", "pairs", "tokens"), 1)
+    >>> ideal = {"fixed": 0, "local": 0, "touched": 0} | shares
+    >>> round(float(expert_seconds(e, 0.5625, 0.5625, device("GB300"), 15e15, ideal)) * 1e6)
+    801
+    """
+    b = activation_bytes
+    weights = experts.elements * weight_bytes / (c["bandwidth"] * device.memory_bandwidth)
+    math = experts.flops / (c["rate"] * peak_flops)
+    up = experts.gate * experts.width
+    pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
+    pairs = experts.pairs * pair_bytes / (c["pairs"] * device.memory_bandwidth)
+    tokens = experts.tokens * experts.hidden * (4 + b) / (c["tokens"] * device.memory_bandwidth)
+    kept = c["local"] * experts.local + c["touched"] * experts.touched
+    return c["fixed"] + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + kept
+
+
+def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
+    """Time of an all-reduce inside a link domain: the faster of one shot and two (reduce-scatter, then all-gather).
+
+    Parameters
+    ----------
+    nbytes : array_like of float
+        Size of the tensor on each rank [byte].
+    ranks : int
+        Ranks, >= 2.
+    link_bandwidth : float
+        One way [byte/s].
+    c : mapping of str to float
+        latency [s]; doubling, more latency for each doubling of the ranks [s]; second, latency of a second exchange [s];
+        bandwidth, share of the link's.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on TensorRT-LLM's tables; see the page Accuracy.
+
+    Examples
+    --------
+    >>> c = {"latency": 2e-6, "doubling": 0, "second": 4e-6, "bandwidth": 1}
+    >>> [round(float(all_reduce_seconds(b, 8, 450e9, c)) * 1e6, 1) for b in (4096, 2**28)]
+    [2.1, 1049.9]
+    """
+    latency, rate = c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
+    once = transfer_time(one_shot_bytes(nbytes, ranks), latency, rate)
+    return np.minimum(once, transfer_time(all_reduce_bytes(nbytes, ranks), latency + c["second"], rate))
+
+
+def ring_seconds(nbytes, ranks, link_bandwidth, c):
+    """Time of an all-gather or reduce-scatter: ``latency + step (ranks - 1) + sent / bandwidth``.
+
+    Parameters
+    ----------
+    nbytes : array_like of float
+        Size of the whole tensor [byte].
+    ranks : int
+        Ranks, >= 2.
+    link_bandwidth : float
+        One way [byte/s].
+    c : mapping of str to float
+        latency [s]; step, latency of one more rank [s]; bandwidth, share of the link's.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on NCCL's tables; see the page Accuracy.
+
+    Examples
+    --------
+    >>> round(float(ring_seconds(800e6, 8, 450e9, {"latency": 0, "step": 1e-6, "bandwidth": 1})) * 1e3, 3)
+    1.563
+    """
+    latency = c["latency"] + c["step"] * (ranks - 1)
+    return transfer_time(all_gather_bytes(nbytes, ranks), latency, c["bandwidth"] * link_bandwidth)
+
+
+def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
+    """Time of a dispatch or a combine: ``latency + doubling log2(ranks) + sent / bandwidth``.
+
+    Parameters
+    ----------
+    nbytes : array_like of float
+        Bytes one GPU sends [byte].
+    ranks : int
+        GPUs that exchange, >= 2.
+    link_bandwidth : float
+        One way [byte/s].
+    c : mapping of str to float
+        latency [s]; doubling, more latency for each doubling of the ranks [s]; bandwidth, share of the link's.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Notes
+    -----
+    Source: form and constants fitted on TensorRT-LLM's one-sided all-to-all on GB200; see the page Accuracy.
+
+    Examples
+    --------
+    >>> round(float(all_to_all_seconds(9e6, 8, 900e9, {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1})) * 1e6, 1)
+    26.0
+    """
+    return transfer_time(nbytes, c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth)
