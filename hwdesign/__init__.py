@@ -15,6 +15,7 @@ _ROOFLINE = "attainable_flops bound_time break_even_k critical_dimension gemm_by
 gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
+_SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
 RTX_5090 RTX_PRO_6000"
 
@@ -32,10 +33,8 @@ _HOME = {
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
     **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
     **dict.fromkeys(("Plan", "Work", "Experts", "Exchange", "Step", "step"), "models.steps"),
-    **dict.fromkeys(("GemmGrid", "gemm_grid", "slices", "sustained", "saturation_point"), "timing.silicon"),
-    **dict.fromkeys(
-        ("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.calibration"
-    ),
+    **dict.fromkeys(_SILICON.split(), "timing.silicon"),
+    **dict.fromkeys(("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.gemm"),
 }
 _MODULES = {
     "units": "units",

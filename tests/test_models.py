@@ -95,7 +95,7 @@ def test_ideal_constants_give_the_roofline_bound():
 
 
 def test_each_term_by_hand():
-    constants = hw.calibration.GemmConstants(peak_flops=1e15, bandwidth=1e12, serial=0.5, fixed=1e-5, quantize_bandwidth=2e12)
+    constants = hw.GemmConstants(peak_flops=1e15, bandwidth=1e12, serial=0.5, fixed=1e-5, quantize_bandwidth=2e12)
     terms = hw.gemm_terms(1000, 1000, 1000, "fp8", constants)
     math, memory = 2e-6, (1e6 + 1e6 + 2e6) / 1e12
     assert terms["longer"] == pytest.approx(memory) and terms["unhidden"] == pytest.approx(0.5 * math)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hwdesign.formulas import attention, experts, roofline, tiling
-from hwdesign.timing import calibration, silicon
+from hwdesign.formulas import attention, collectives, experts, roofline, tiling
+from hwdesign.timing import gemm, silicon
 
 A4 = {"a": 0.5625, "b": 0.5625}
-IDEAL = calibration.GemmConstants(peak_flops=15e15, bandwidth=8e12)
+IDEAL = gemm.GemmConstants(peak_flops=15e15, bandwidth=8e12)
 
 # function -> (call, published or hand-counted value)
 ANCHORS = {
@@ -27,6 +27,14 @@ ANCHORS = {
     (roofline, "break_even_k"): (lambda: roofline.break_even_k(np.inf, 8192, ridge_point=1875, **A4, c=1).round(), 1002),
     (attention, "attention_flops"): (lambda: attention.attention_flops([4, 4], [4, 8], 1, 1, causal=True), [40, 104]),
     (attention, "cache_read_bytes"): (lambda: attention.cache_read_bytes(1000, 576, 2), 1_152_000),
+    (collectives, "transfer_time"): (lambda: collectives.transfer_time([0, 450e9], 2e-6, 450e9), [2e-6, 1.000002]),
+    (collectives, "all_gather_bytes"): (lambda: collectives.all_gather_bytes(8, 8), 7),  # NCCL's factor (n - 1) / n
+    (collectives, "all_reduce_bytes"): (lambda: collectives.all_reduce_bytes(8, 8), 14),  # NCCL's factor 2 (n - 1) / n
+    (collectives, "one_shot_bytes"): (lambda: collectives.one_shot_bytes(8, 8), 56),
+    (collectives, "remote_copies"): (
+        lambda: [collectives.remote_copies(8, 256, ep, balanced=True) for ep in (2, 4, 8, 16, 32)],
+        [1, 3, 7, 7.5, 7.75],
+    ),
     (experts, "expert_tokens"): (lambda: experts.expert_tokens(32, 8, 256), 1),
     (experts, "distinct_experts"): (lambda: experts.distinct_experts(3, 2, 8), 4.625),
     (experts, "expert_ranks"): (lambda: experts.expert_ranks(1, 8, 4), 1),
@@ -39,7 +47,7 @@ ANCHORS = {
     ),
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
-    (calibration, "gemm_seconds"): (lambda: calibration.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),
+    (gemm, "gemm_seconds"): (lambda: gemm.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),
 }
 
 
@@ -58,7 +66,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-@pytest.mark.parametrize("room", [attention, experts, roofline, tiling], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("room", [attention, collectives, experts, roofline, tiling], ids=lambda m: m.__name__)
 def test_every_public_formula_has_an_anchor(room):
     public = {n for n in vars(room) if not n.startswith("_") and getattr(vars(room)[n], "__module__", "") == room.__name__}
     assert public == {name for module, name in ANCHORS if module is room}

@@ -17,10 +17,10 @@ ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
 ORDER = [
     "units", "_check",
-    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts",
+    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.collectives",
     "catalogue.precision", "catalogue.device",
     "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps", "models.sheet",
-    "timing.silicon", "timing.calibration",
+    "timing.silicon", "timing.calibration", "timing.gemm", "timing.kernels",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.figures.roofline", "lessons.figures.near_square", "lessons.figures.near_square_sliders", "lessons.figures",
     "cli",

@@ -1,246 +1,219 @@
-"""Four physical constants that turn the roofline into the time a library reaches, and their fit on measured shapes.
+"""Constants fitted on the published tables, and the fit itself.
 
-The bound says ``max(math, memory)``. A library adds, in this order: it reaches a share of the peak rate and of the
-bandwidth; it hides only part of the shorter term behind the longer one; it starts, synchronizes and drains (a fixed
-time); and in low precision it first quantizes its BF16 inputs, one more pass over A.
+`scripts/fit_calibration.py` fits them on a part of each table and writes `data/constants.csv`, with the error on the part that
+was held out in `data/accuracy.csv`. Constants are shares of the datasheet's numbers, or seconds, so that they carry over: a
+device or format without a table takes those of a stand-in, and the result says so.
 """
 
-from dataclasses import dataclass, replace
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import numbers, positive, same_shape, scalar_or_array
+from hwdesign._check import choice, numbers, positive
 from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import BF16
-from hwdesign.catalogue.precision import recipe as as_recipe
-from hwdesign.formulas import roofline
+
+# Devices without tables of their own, and the measured one whose constants they take: the same chip, else the same age.
+STAND_INS = {
+    "GB200": ("B200", "GB300", "H100_SXM"),
+    "B300": ("GB300", "B200", "H100_SXM"),
+    "B200": ("GB200", "GB300", "H100_SXM"),
+    "GB300": ("B200", "GB200", "H100_SXM"),
+    "RTX_5090": ("B200", "GB300", "H100_SXM"),
+    "RTX_PRO_6000": ("B200", "GB300", "H100_SXM"),
+    "H200": ("H100_SXM", "B200", "GB200"),
+    "A100_SXM": ("H100_SXM", "B200", "GB200"),
+}
+OTHERS = ("H100_SXM", "B200", "GB200", "GB300")
+NEAREST = {"mxfp4": "nvfp4", "w4a16": "bf16", "table2": "nvfp4", "fp8": "fp8_block", "nvfp4": "fp8_block", "fp8_block": "fp8"}
+FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was measured
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmConstants:
-    """What a device, precision and library reach on large GEMMs.
-
-    Parameters
-    ----------
-    peak_flops : float
-        Reachable math rate [FLOP/s].
-    bandwidth : float
-        Reachable bandwidth of operands and results [byte/s].
-    serial : float
-        Share of the shorter of math and memory that is *not* hidden behind the longer [dimensionless]: 0 is the
-        roofline's full overlap, 1 is one after the other; above 1 the shorter costs more than alone.
-    fixed : float
-        Time of a GEMM that does nothing [s].
-    quantize_bandwidth : float
-        Bandwidth of the pass that quantizes A [byte/s]; ``inf`` where there is none.
+class Constants(Mapping):
+    """Fitted constants of one operation, by name; `measured` says whether they were fitted on this device and format.
 
     Examples
     --------
-    >>> ideal_constants("GB300", "table2").serial
-    0.0
+    >>> c = constants("gemm", "H100_SXM", "bf16")
+    >>> c.framework, c.measured, 0 < c["bandwidth"] <= 1
+    ('sglang', True, True)
     """
 
-    peak_flops: float  # [FLOP/s]
-    bandwidth: float  # [byte/s]
-    serial: float = 0.0  # [dimensionless]
-    fixed: float = 0.0  # [s]
-    quantize_bandwidth: float = np.inf  # [byte/s]
+    operation: str
+    device: str
+    precision: str
+    framework: str
+    measured: bool
+    values: Mapping[str, float]
 
-    def __post_init__(self):
-        positive(peak_flops=self.peak_flops, bandwidth=self.bandwidth, quantize_bandwidth=self.quantize_bandwidth)
-        for name in ("serial", "fixed"):
-            if not numbers(name, getattr(self, name)) >= 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
+    def __getitem__(self, name):
+        return self.values[name]
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __len__(self):
+        return len(self.values)
 
 
-def ideal_constants(device, recipe):
-    """The constants of the plain roofline: dense peak, datasheet bandwidth, full overlap, nothing fixed.
+@functools.cache
+def _fitted():
+    """{(operation, device, precision, framework): {constant: value}} of the shipped file."""
+    text = resources.files("hwdesign.timing").joinpath("data/constants.csv").read_text(encoding="utf-8")
+    out = {}
+    for row in csv.DictReader(text.splitlines()):
+        key = tuple(row[name] for name in ("operation", "device", "precision", "framework"))
+        out.setdefault(key, {})[row["constant"]] = float(row["value"])
+    return {key: MappingProxyType(values) for key, values in out.items()}
+
+
+def constants(operation, device, precision, framework=None):
+    """Fitted constants of an operation on a device, or of the nearest stand-in.
 
     Parameters
     ----------
+    operation : str
+        "gemm", "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "all-reduce", "ring",
+        "dispatch" or "combine".
     device : str or Device
         Accelerator.
-    recipe : str or Recipe
-        Formats; `recipe.math` sets the peak.
+    precision : str
+        Name of a recipe for GEMMs and experts, "bf16" or "fp8" cache for attention, "" for collectives.
+    framework : str, optional
+        "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured.
 
     Returns
     -------
-    GemmConstants
-        Rates [FLOP/s, byte/s].
+    Constants
+        Shares [dimensionless] and times [s]; the page Accuracy explains each.
 
     Raises
     ------
     ValueError
-        If the device has no peak for the format.
+        If the operation is unknown, or the framework was not measured for it.
 
     Notes
     -----
-    Source: the device catalogue.
+    Source: `hwdesign/timing/data/constants.csv`, written by `scripts/fit_calibration.py`.
 
     Examples
     --------
-    >>> ideal_constants("GB300", "nvfp4").peak_flops / 1e15
-    15.0
+    >>> c = constants("gemm", "RTX_5090", "mxfp4")
+    >>> c.device, c.precision, c.measured
+    ('B200', 'nvfp4', False)
     """
-    device, recipe = as_device(device), as_recipe(recipe)
-    return GemmConstants(peak_flops=device.peak_flops(recipe.math), bandwidth=device.memory_bandwidth)
+    operations = {key[0]: key[0] for key in _fitted()}
+    operation = choice("operation", operation, operations, normal=str.lower)
+    if framework is not None:
+        have = {key[3]: key[3] for key in _fitted() if key[0] == operation}
+        framework = choice("framework", framework, have, normal=str.lower)
+    return _nearest(operation, as_device(device).name, precision, framework)
 
 
-def gemm_terms(m, n, k, recipe, constants):
-    """Terms of a GEMM's time: the longer of math and memory, the unhidden part of the shorter, fixed time, quantization.
+@functools.cache
+def _nearest(operation, device, precision, framework):
+    frameworks = FRAMEWORKS if framework is None else (framework,)
+    precisions = [precision]
+    while precisions[-1] in NEAREST and NEAREST[precisions[-1]] not in precisions:
+        precisions.append(NEAREST[precisions[-1]])
+    for place in (device, *STAND_INS.get(device, OTHERS)):
+        for form in precisions:
+            for name in frameworks:
+                if (operation, place, form, name) in _fitted():
+                    measured, values = (place, form) == (device, precision), _fitted()[operation, place, form, name]
+                    what = {"operation": operation, "device": place, "precision": form, "framework": name}
+                    return Constants(**what, measured=measured, values=values)
+    have = sorted({key[1:] for key in _fitted() if key[0] == operation})
+    raise ValueError(f"framework must have been measured for {operation} ({have}), got {device}, {precision!r}, {framework}")
+
+
+def fit(predict, seconds, bounds, *, weights=1.0, scale=None, steps=200):
+    """Constants that make the log error of a model smallest, within bounds; deterministic.
 
     Parameters
     ----------
-    m, n, k : array_like of int, broadcastable
-        Dimensions [element], all >= 1.
-    recipe : str or Recipe
-        Formats of the operands.
-    constants : GemmConstants
-        Reachable rates.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``longer``, ``unhidden``, ``fixed``, ``quantize`` [s]; the time is their sum.
-
-    Raises
-    ------
-    ValueError
-        If a dimension is below 1 or not whole.
-
-    Notes
-    -----
-    Source: the model at the head of this module.
-
-    Examples
-    --------
-    >>> terms = gemm_terms(8192, 10240, 512, "nvfp4", ideal_constants("GB300", "nvfp4"))
-    >>> round(float(sum(terms.values())) * 1e6, 1)
-    21.6
-    """
-    recipe = as_recipe(recipe)
-    math = roofline.gemm_flops(m, n, k) / constants.peak_flops
-    memory = roofline.gemm_bytes(m, n, k, **recipe.operand_bytes) / constants.bandwidth
-    a = recipe.activations.bytes
-    pass_bytes = roofline.gemm_write_bytes(m, k, c=BF16.bytes + a) if a < BF16.bytes else 0.0
-    return {
-        "longer": np.maximum(math, memory),
-        "unhidden": constants.serial * np.minimum(math, memory),
-        "fixed": np.full(np.shape(math), constants.fixed)[()],
-        "quantize": pass_bytes / constants.quantize_bandwidth + 0 * math,
-    }
-
-
-def gemm_seconds(m, n, k, recipe, constants):
-    """Modelled time of a GEMM: the sum of `gemm_terms`.
-
-    Parameters
-    ----------
-    m, n, k : array_like of int, broadcastable
-        Dimensions [element], all >= 1.
-    recipe : str or Recipe
-        Formats of the operands.
-    constants : GemmConstants
-        Reachable rates.
-
-    Returns
-    -------
-    float or ndarray of float, broadcast shape
-        Time [s].
-
-    Raises
-    ------
-    ValueError
-        If a dimension is below 1 or not whole.
-
-    Notes
-    -----
-    Source: the model at the head of this module.
-
-    Examples
-    --------
-    >>> round(float(gemm_seconds(256, 8192, 512, "table2", ideal_constants("GB300", "table2"))) * 1e6, 3)
-    0.566
-    """
-    return scalar_or_array(sum(gemm_terms(m, n, k, recipe, constants).values()))
-
-
-def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
-    """Constants that fit measured times best: least squares of the log error, by damped Gauss-Newton steps.
-
-    Parameters
-    ----------
-    m, n, k : array_like of int, shape (s,)
-        Measured shapes [element].
-    seconds : array_like of float, shape (s,)
-        Measured times [s]; NaN is skipped.
-    device : str or Device
-        Accelerator; its datasheet bandwidth is that of the quantization pass, which is not fitted.
-    recipe : str or Recipe
-        Formats of the operands.
+    predict : callable
+        From a dict of constants to modelled times [s], an array of the shape of `seconds`.
+    seconds : array_like of float
+        Measured times [s].
+    bounds : dict of str to tuple of float
+        Start, lowest and highest value of each constant, in its own unit.
+    weights : array_like of float
+        Weight of each time [dimensionless].
+    scale : float, optional
+        Log error above which the loss grows linearly instead of with the square, so that single outliers do not steer;
+        without it, plain least squares [dimensionless].
     steps : int
         Most steps to take.
 
     Returns
     -------
-    GemmConstants
-        Four fitted constants: rates [FLOP/s, byte/s] at or below the datasheet's, serial share, fixed time [s].
+    dict of str to float
+        Constants.
 
     Raises
     ------
     ValueError
-        If fewer than eight shapes carry a time, a time is not positive and finite, or the shapes do not broadcast.
+        If a time is not positive and finite, or there are fewer times than constants.
 
     Notes
     -----
-    Source: Levenberg 1944, Marquardt 1963; deterministic, starts from the datasheet.
+    Source: Levenberg 1944, Marquardt 1963: damped Gauss-Newton steps in the logarithms of the constants; Charbonnier's loss
+    ``sqrt(1 + (error / scale)**2)`` where a scale is given.
 
     Examples
     --------
-    >>> n, k = (x.ravel() for x in np.meshgrid(2 ** np.arange(7, 14), 2 ** np.arange(7, 14)))
-    >>> truth = replace(ideal_constants("GB300", "bf16"), serial=0.4, fixed=5e-6)
-    >>> found = fit_gemm_constants(8192, n, k, gemm_seconds(8192, n, k, "bf16", truth), "GB300", "bf16")
-    >>> round(found.peak_flops / 1e15, 3), round(found.serial, 3), round(found.fixed * 1e6, 2)
-    (2.5, 0.4, 5.0)
+    >>> x = np.array([1.0, 2.0, 8.0])
+    >>> found = fit(lambda c: c["a"] + c["b"] * x, 3 + 0.5 * x, {"a": (1, 0.1, 10), "b": (1, 0.1, 10)})
+    >>> {name: round(value, 4) for name, value in found.items()}
+    {'a': 3.0, 'b': 0.5}
     """
-    device, recipe = as_device(device), as_recipe(recipe)
-    m, n, k, seconds = same_shape(m=m, n=n, k=k, seconds=numbers("seconds", seconds))
-    measured = ~np.isnan(seconds)
-    if measured.sum() < 8:
-        raise ValueError(f"seconds must hold at least 8 measured times, got {measured.sum()}")
-    m, n, k = m[measured], n[measured], k[measured]
-    (seconds,) = positive(seconds=seconds[measured])
-    if np.isinf(seconds).any() or not numbers("steps", steps) >= 1:
-        raise ValueError(f"seconds must be finite and steps >= 1, got up to {seconds.max():g} s and {steps} steps")
-    start = replace(ideal_constants(device, recipe), quantize_bandwidth=device.memory_bandwidth)
+    (seconds,) = positive(seconds=seconds)
+    if np.isinf(seconds).any() or seconds.size < len(bounds) or not numbers("steps", steps) >= 1:
+        raise ValueError(f"seconds must be finite and at least {len(bounds)}, got {seconds.size} times up to {seconds.max():g} s")
+    start, low, high = np.log([bounds[name] for name in bounds]).T
 
-    def constants(log_x):
-        peak, band, serial, fixed = np.exp(log_x).tolist()
-        rates = {"peak_flops": peak * start.peak_flops, "bandwidth": band * start.bandwidth}
-        return replace(start, **rates, serial=serial, fixed=fixed * 1e-5)
+    def named(x):
+        return dict(zip(bounds, np.exp(x).tolist(), strict=True))
 
-    def errors(log_x):
-        return np.log(gemm_seconds(m, n, k, recipe, constants(log_x)) / seconds)
+    def loss(error):
+        return np.sum(weights * (np.square(error) if scale is None else np.sqrt(1 + np.square(error / scale)) - 1))
 
-    # No library beats the datasheet, so the two rates stay at or below it; the other two are free.
-    return constants(_least_squares(errors, np.log([0.5, 0.5, 0.3, 0.5]), np.array([0.0, 0.0, 12.0, 12.0]), int(steps)))
+    def slopes(error):
+        return weights * np.ones_like(error) if scale is None else weights / np.sqrt(1 + np.square(error / scale))
+
+    return named(_descend(lambda x: np.log(predict(named(x)) / seconds), loss, slopes, start, low, high, int(steps)))
 
 
-def _least_squares(errors, x, highest, steps):
-    """The x that makes the sum of squared errors smallest, by damped Gauss-Newton steps inside [-12, highest]."""
-    now, damping = errors(x), 1e-2
+def _descend(errors, loss, slopes, x, low, high, steps):
+    """The x in [low, high] with the smallest loss of errors(x), by damped Gauss-Newton steps."""
+    error, damping = errors(x), 1e-2
+    now = loss(error)
     for _ in range(steps):
-        jacobian = np.stack([(now - errors(x - 1e-6 * e)) / 1e-6 for e in np.eye(len(x))], axis=1)
-        jacobian[:, (x >= highest) & (jacobian.T @ now < 0)] = 0  # at its limit and pushed beyond it: held
-        normal = jacobian.T @ jacobian
-        move = np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-9 * np.eye(len(x)), -jacobian.T @ now)
-        trial = np.clip(x + np.clip(move, -1, 1), -12, highest)
-        then = errors(trial)
-        if then @ then < now @ now:
-            done = now @ now - then @ then < 1e-12 * (now @ now)
-            x, now, damping = trial, then, damping / 3
-            if done:
+        side = np.where(x + 1e-5 <= high, 1e-5, -1e-5)
+        jacobian = np.stack([(errors(x + h * e) - error) / h for h, e in zip(side, np.eye(len(x)), strict=True)], axis=1)
+        weighted = jacobian * slopes(error)[:, None]
+        slope = weighted.T @ error
+        held = ((x >= high) & (slope < 0)) | ((x <= low) & (slope > 0))  # at a limit and pushed beyond it
+        jacobian[:, held], weighted[:, held], slope[held] = 0, 0, 0
+        normal = weighted.T @ jacobian
+        while damping < 1e12:
+            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-9 * np.eye(len(x)), -slope)
+            trial = np.clip(x + np.clip(move, -1, 1), low, high)
+            there = errors(trial)
+            then = loss(there)
+            if then < now:
                 break
-        else:
             damping *= 4
+        else:
+            break
+        done = now - then < 1e-9 * now
+        x, error, now, damping = trial, there, then, damping / 3
+        if done:
+            break
     return x

@@ -135,7 +135,7 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     >>> round(float(prefill_attention_seconds(w, 2.0, device("H100_SXM"), 989e12, ideal)) * 1e3, 2)
     1.21
     """
-    packed = "nvfp4" not in device.dense_peak  # FlashAttention before Blackwell
+    packed = "fp4" not in device.dense_peak  # FlashAttention before Blackwell
     latent = packed and work.latent
     size, kv_heads = (work.latent, 1) if latent else (work.size, work.kv_heads)
     reach = np.minimum(work.context, work.window + BLOCK) if work.window else work.context

@@ -7,7 +7,7 @@ import numpy as np
 from hwdesign.formulas.roofline import gemm_flops
 from hwdesign.lessons import style
 from hwdesign.models.steps import step
-from hwdesign.timing.calibration import gemm_seconds, ideal_constants
+from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid
 
 TICKS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)

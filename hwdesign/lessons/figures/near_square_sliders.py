@@ -10,7 +10,7 @@ from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.near_square import time_by_aspect
 from hwdesign.lessons.figures.roofline import roofline
-from hwdesign.timing.calibration import gemm_seconds, ideal_constants
+from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
 

@@ -1,0 +1,161 @@
+"""Fit the constants of the calibrated time model on the shipped tables, and measure the error on what was held out.
+
+    python scripts/fit_calibration.py            # constants.csv, accuracy.csv: about two minutes
+    python scripts/fit_calibration.py --ablation # also ablation.csv: about ten minutes
+
+Writes into `hwdesign/timing/data/`. The constants that ship are those fitted on the training part, so the error that is printed
+is theirs. Deterministic: the same tables give the same files.
+"""
+
+import argparse
+import csv
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from calibration_cases import cases, gemm_case
+
+from hwdesign.timing import gemm_kernel
+from hwdesign.timing.calibration import fit
+from hwdesign.timing.kernels import cold_share
+
+OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
+SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one
+UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
+UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
+ABLATED = (("GB300", "bf16"), ("A100_SXM", "bf16"), ("H100_SXM", "bf16"), ("GB300", "fp8_block"), ("GB300", "nvfp4"), ("B200", "nvfp4"))
+NEUTRAL = {  # the value that switches a constant's effect off
+    "feed": 1e9,
+    "overlap": 50.0,
+    "balance": 1.0,
+    "wave": 1e-15,
+    "split": 1e9,
+    "chain": 1e-18,
+    "quantize": 1e9,
+    "fixed": 1e-12,
+}
+
+
+def fitted(case, *, bounds=None, predict=None):
+    """Constants of a case: each start on every fifth training time, the best one refined on all of them."""
+    predict, bounds = predict or case.predict, bounds or case.bounds
+    train = np.flatnonzero(~case.held)
+    few = train[:: 5 if len(train) > 5000 else 1]
+    weights = np.broadcast_to(case.weights, case.seconds.shape)
+
+    def solve(rows, limits, steps):
+        return fit(lambda c: predict(c, rows), case.seconds[rows], limits, weights=weights[rows], scale=SCALE, steps=steps)
+
+    def loss(c):
+        error = np.log(predict(c, few) / case.seconds[few])
+        return np.sum(weights[few] * np.sqrt(1 + np.square(error / SCALE)))
+
+    def limited(start):
+        return {name: (np.clip(start.get(name, first), low, high), low, high) for name, (first, low, high) in bounds.items()}
+
+    best = min((solve(few, limited(start), 80) for start in case.starts), key=loss)
+    return solve(train, limited(best), 40)
+
+
+def accuracy(case, constants):
+    """Rows of accuracy.csv: mean and median absolute error [%] of each subset on what was held out, and on the rest."""
+    error = 100 * np.abs(case.error(constants))
+    for name, subset in case.subsets.items():
+        held, train = error[subset & case.held], error[subset & ~case.held]
+        yield name, len(held), f"{held.mean():.2f}", f"{np.median(held):.2f}", f"{train.mean():.2f}"
+
+
+def nearby(case):
+    """Error of a plain local lookup [%]: the time of the nearest training pair (n, k), scaled by the ratio of the bounds."""
+    m, n, k = (case.shape[x] for x in "mnk")
+    pairs = np.unique(np.stack([n, k], 1)[~case.held], axis=0)
+    times = {(a, b): {} for a, b in pairs.tolist()}
+    for a, b, rows, t, out in zip(n, k, m, case.seconds, case.held, strict=True):
+        if not out:
+            times[a, b][rows] = t
+    logs, out = np.log(pairs), np.full(len(m), np.nan)
+    for i in np.flatnonzero(case.held):
+        distance = np.hypot(*(logs - np.log([n[i], k[i]])).T)
+        near = [j for j in np.argsort(distance)[:12] if m[i] in times[tuple(pairs[j])]][:6]
+        x = np.column_stack([np.ones(len(near)), logs[near]])
+        y = np.log([times[tuple(pairs[j])][m[i]] for j in near])
+        weight = 1 / (distance[near] + 0.05)
+        plane = np.linalg.lstsq(x * weight[:, None], y * weight, rcond=None)[0]
+        out[i] = np.exp(plane @ [1, np.log(n[i]), np.log(k[i])])
+    return 100 * np.abs(out / case.seconds - 1)
+
+
+def hot(case, device):
+    """The model with operands hot in the L2 cache where all of them fit: one constant more, how much faster that is."""
+    size = case.recipe_bytes
+    cold = cold_share(size, device)
+
+    def predict(c, rows=slice(None)):
+        share = cold[rows] + (1 - cold[rows]) / c["hot"]
+        m, n, k = (case.shape[x][rows] for x in "mnk")
+        return sum(gemm_kernel.gemm_kernel_terms(m, n, k, device, case.recipe, c | {"bandwidth": c["bandwidth"] / share}).values())
+
+    return predict
+
+
+def ablation():
+    """Rows of ablation.csv: the held-out error [%] of the full model and of each smaller or different one, refitted."""
+    for device, precision in ABLATED:
+        case = gemm_case(device, precision, "sglang")
+
+        def errors(name, count, error, case=case, device=device, precision=precision):
+            means = [f"{np.mean(error[subset & case.held]):.2f}" for subset in case.subsets.values()]
+            print(f"  {device} {precision} {name}: {' / '.join(means)} %", file=sys.stderr)
+            return device, precision, name, count, *means
+
+        def refitted(name, bounds, case=case, errors=errors):
+            free = sum(low < high for _, low, high in bounds.values())
+            return errors(name, free, 100 * np.abs(case.error(fitted(case, bounds=bounds))))
+
+        yield refitted("full", case.bounds)
+        for constant in case.bounds:
+            if constant in NEUTRAL:
+                yield refitted(f"no {constant}", case.bounds | {constant: (NEUTRAL[constant],) * 3})
+        off = {name: (NEUTRAL[name],) * 3 for name in case.bounds if name in NEUTRAL and name not in ("fixed", "quantize", "overlap")}
+        yield refitted("smooth roofline", case.bounds | off)
+        yield refitted("roofline", case.bounds | off | {"overlap": (NEUTRAL["overlap"],) * 3})
+        datasheet = {name: NEUTRAL.get(name, 1.0) for name in case.bounds}
+        yield errors("datasheet roofline", 0, 100 * np.abs(case.error(datasheet)))
+        for name, tiles in (("one tile, 128 x 128", ((128, 128),)), ("one tile, 256 x 128", ((256, 128),))):
+            menu, gemm_kernel.TILES = gemm_kernel.TILES, tiles
+            yield refitted(name, case.bounds)
+            gemm_kernel.TILES = menu
+        room, gemm_kernel.ROOM = gemm_kernel.ROOM, np.inf
+        yield refitted("operands read once", case.bounds)
+        gemm_kernel.ROOM = room
+        yield hot_row(case, device, precision, errors)
+        yield errors("local lookup (no model)", "", nearby(case))
+
+
+def write(name, header, rows):
+    """Write a CSV file of the package's data."""
+    with open(OUT / name, "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, lineterminator="\n").writerows([header, *rows])
+
+
+def main(with_ablation):
+    found, errors, start = [], [], time.perf_counter()
+    for case in cases():
+        constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
+        key = (case.operation, case.device, case.precision, case.framework)
+        found += [(*key, name, f"{value:g}", UNITS.get(name, "1")) for name, value in constants.items()]
+        rows = [(*key, case.version, *row) for row in accuracy(case, constants)]
+        errors += rows
+        print(f"{case.label}: {', '.join(f'{r[5]} {r[7]} %' for r in rows)} after {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    write("constants.csv", ("operation", "device", "precision", "framework", "constant", "value", "unit"), found)
+    columns = ("operation", "device", "precision", "framework", "version", "subset", "held_out", "mape", "median", "in_sample")
+    write("accuracy.csv", columns, errors)
+    if with_ablation:
+        write("ablation.csv", ("device", "precision", "model", "constants", "large", "all"), ablation())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ablation", action="store_true", help="also refit every smaller model")
+    main(parser.parse_args().ablation)
