@@ -15,6 +15,7 @@ _ROOFLINE = "attainable_flops bound_time break_even_k critical_dimension gemm_by
 gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
+_COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
 RTX_5090 RTX_PRO_6000"
@@ -27,6 +28,7 @@ _HOME = {
     **dict.fromkeys(("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block"), "models.blocks"),
     **dict.fromkeys(("Model", "same_parameters"), "models.model"),
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
+    **dict.fromkeys(_COLLECTIVES.split(), "formulas.collectives"),
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
     **dict.fromkeys(("pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
     **dict.fromkeys(("Tier", "good_ways", "head_sharding", "stage_layers", "width_tiers"), "models.sharding"),
@@ -35,6 +37,8 @@ _HOME = {
     **dict.fromkeys(("Plan", "Work", "Experts", "Exchange", "Step", "step"), "models.steps"),
     **dict.fromkeys(_SILICON.split(), "timing.silicon"),
     **dict.fromkeys(("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.gemm"),
+    **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
+    **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
 }
 _MODULES = {
     "units": "units",

@@ -11,7 +11,6 @@ import numpy as np
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.collectives import remote_copies
-from hwdesign.formulas.experts import expert_ranks
 from hwdesign.models.steps import Experts, Work
 from hwdesign.timing import kernels
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
@@ -230,7 +229,7 @@ def link_case(operation, device):
         seconds=rows["seconds"].astype(float),
         predict=lambda c, rows=slice(None): model(nbytes[rows], ranks[rows], card.link_bandwidth, c),
         bounds=bounds,
-        held=every_third(rows["tokens"] if "tokens" in rows else nbytes),
+        held=every_third(rows.get("tokens", nbytes)),
         subsets={"all": np.ones(len(nbytes), bool)},
         shape=rows,
     )

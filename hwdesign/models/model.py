@@ -108,15 +108,22 @@ class Model:
             out[w.part] += (w.used if active else w.stored) * w.elements
         return {part: n for part, n in out.items() if n}
 
-    def weight_bytes(self, recipe=None):
-        """Bytes of the stored weights by part [byte], as a dict; matrices of the quantized parts take the recipe's format.
+    def low_precision_parts(self, recipe=None):
+        """Parts of the model whose matrices a recipe converts, as a set of names.
 
         Embeddings, norms, biases, router and head stay in BF16, and so do the parts in `unquantized` when the recipe is the
-        checkpoint's own. Without a recipe the checkpoint's is used, else BF16.
+        checkpoint's own. Without a recipe the checkpoint's is meant.
         """
-        own = recipe is None or recipe == self.quantization
+        own = recipe is None or getattr(recipe, "name", recipe) == self.quantization
+        return set(QUANTIZED) - (set(self.unquantized) if own else set())
+
+    def weight_bytes(self, recipe=None):
+        """Bytes of the stored weights by part [byte], as a dict; the matrices of `low_precision_parts` take the recipe's format.
+
+        Without a recipe the checkpoint's is used, else BF16.
+        """
         form = as_recipe(recipe or self.quantization or "bf16").weights
-        low = set(QUANTIZED) - (set(self.unquantized) if own else set())
+        low = self.low_precision_parts(recipe)
         out = dict.fromkeys(PARTS, 0.0)
         for w in self.weights:
             size = form.bytes if w.part in low and w.matmul else BF16.bytes

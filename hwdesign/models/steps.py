@@ -129,7 +129,8 @@ class Step:
     """All operations of one step on one GPU.
 
     `gemms` (those of experts among them), attention `work`, `experts`, `exchanges`; `state_elements` of state-space layers
-    read and written [element]; `small_kernels`, how many norms, rotations, activations and routings run.
+    read and written [element]; `small_kernels`, how many norms, rotations, activations and routings run, and
+    `small_elements` that they read and write [element].
 
     Examples
     --------
@@ -143,6 +144,7 @@ class Step:
     exchanges: list = field(default_factory=list)
     state_elements: float = 0.0  # [element]
     small_kernels: int = 0
+    small_elements: float = 0.0  # [element]
 
     @property
     def gemm_flops(self):
@@ -212,16 +214,16 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     run = _Step(model.hidden_size, batch, context, new_tokens, attention, ffn)
     for block, count in Counter(model.blocks).items():
         run.count = count
-        run.small += count * block.norms
+        run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
             run.mix(block.mixer)
         if block.ffn:
             run.feed(block.ffn)
     run.count = 1
     run.gemm("head", run.batch, _part(model.vocab_size, attention.tp), model.hidden_size, "head")
-    run.small += 3  # embedding, final norm, sampling
-    return Step(gemms=run.gemms, work=run.work, experts=run.experts, exchanges=run.exchanges,
-                state_elements=run.state, small_kernels=run.small)  # fmt: skip
+    run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
+    run.small(1, run.batch * model.vocab_size / attention.tp)  # sampling
+    return run.step()
 
 
 def _part(size, ways):
@@ -243,7 +245,17 @@ class _Step:
         self.batch = batch / attention.dp  # sequences an attention GPU sees
         self.tokens = self.batch * new_tokens
         self.all_tokens = batch * new_tokens
-        self.gemms, self.work, self.experts, self.exchanges, self.state, self.small, self.count = [], [], [], [], 0.0, 0, 1
+        self.gemms, self.work, self.experts, self.exchanges, self.count = [], [], [], [], 1
+        self.state, self.kernels, self.moved = 0.0, 0, 0.0
+
+    def step(self):
+        lists = {name: getattr(self, name) for name in ("gemms", "work", "experts", "exchanges")}
+        return Step(**lists, state_elements=self.state, small_kernels=self.kernels, small_elements=self.moved)
+
+    def small(self, kernels, elements):
+        """Kernels that work element by element: each reads `elements` and writes as many."""
+        self.kernels += kernels * self.count
+        self.moved = self.moved + 2 * kernels * self.count * elements
 
     def gemm(self, name, m, n, k, part, count=1.0):
         self.gemms.append(Gemm(name=name, m=m, n=n, k=k, count=count * self.count, part=part))
@@ -272,7 +284,7 @@ class _Step:
                  context=reach / plan.kvp, heads=heads, kv_heads=kv, size=sum(sizes), queries=self.new_tokens,
                  window=mixer.window, latent=absorbed, count=self.count)
         )  # fmt: skip
-        self.small += 2 * self.count  # rotation with the write of the cache; the merge of split caches or the query's norm
+        self.small(1, tokens * (heads + 2 * kv) * sizes[1])  # rotation and the write of the cache
         self.exchange("combine", tokens * out * (1 - 1 / plan.kvp), plan.kvp)
         self.gemm("attention output", tokens, hidden, _part(out, plan.kvp), "attention")
         self.exchange("all-reduce", tokens * hidden, plan.tp * plan.kvp)
@@ -284,7 +296,7 @@ class _Step:
         self.gemm("mamba in", tokens, 2 * inner + 2 * groups + heads, hidden, "mamba")
         self.gemm("mamba out", tokens, hidden, inner, "mamba")
         self.state = self.state + 2 * self.count * self.batch * mixer.state_elements[0] / plan.tp  # read and written
-        self.small += 3 * self.count  # convolution, scan, gated norm
+        self.small(3, tokens * inner)  # convolution, scan, gated norm
         self.exchange("all-reduce", tokens * hidden, plan.tp)
 
     def latent(self, mixer, heads):
@@ -317,7 +329,7 @@ class _Step:
             width = _part(ffn.width, ways)
             self.gemm("up", mine, gate * width, hidden, "ffn")
             self.gemm("down", mine, hidden, width, "ffn")
-            self.small += self.count  # activation
+            self.small(1, mine * width)  # activation
         self.exchange(reduce, mine * hidden, ways)
 
     def route(self, ffn, here, mine, ways, owners, gate):
@@ -335,12 +347,12 @@ class _Step:
                 tokens=arrive, pairs=pairs, touched=touched, local=local, hidden=hidden, width=width, gate=gate, count=self.count
             )
         )
-        self.small += self.count  # choice of the experts
+        self.small(1, mine * ffn.num_experts)  # choice of the experts
         if ffn.shared_width:
             shared = _part(ffn.shared_width, ways)
             self.gemm("shared up", mine, gate * shared, hidden, "shared experts")
             self.gemm("shared down", mine, hidden, shared, "shared experts")
-            self.small += self.count  # activation
+            self.small(1, mine * shared)  # activation
         if ffn.shared_gate:
             self.gemm("shared gate", mine, 1, hidden, "shared experts")
         if owners > 1:

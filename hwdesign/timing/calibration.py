@@ -29,7 +29,7 @@ STAND_INS = {
     "A100_SXM": ("H100_SXM", "B200", "GB200"),
 }
 OTHERS = ("H100_SXM", "B200", "GB200", "GB300")
-NEAREST = {"mxfp4": "nvfp4", "w4a16": "bf16", "table2": "nvfp4", "fp8": "fp8_block", "nvfp4": "fp8_block", "fp8_block": "fp8"}
+NEAREST = {"bf16": "fp8_block", "fp8": "fp8_block", "nvfp4": "fp8_block", "fp8_block": "fp8"}  # formats, where one is missing
 FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was measured
 
 
@@ -103,9 +103,9 @@ def constants(operation, device, precision, framework=None):
 
     Examples
     --------
-    >>> c = constants("gemm", "RTX_5090", "mxfp4")
+    >>> c = constants("moe", "RTX_5090", "bf16")
     >>> c.device, c.precision, c.measured
-    ('B200', 'nvfp4', False)
+    ('B200', 'fp8_block', False)
     """
     operations = {key[0]: key[0] for key in _fitted()}
     operation = choice("operation", operation, operations, normal=str.lower)

@@ -5,7 +5,8 @@
    times that. Tiles come in waves of one an SM; a share `balance` of the empty places of the last wave is filled. A BF16 GEMM
    with fewer tiles than SMs may split K into parts, whose sums then pass through the L2 cache.
 2. Off the chip. A, B and C cross the memory once; what of an operand exceeds its share of the L2 cache is read again for every
-   further block of outputs that is in flight (one tile an SM, as square as can be).
+   further block of outputs that is in flight (one tile an SM, as square as can be). FP4 kernels write C after the main loop,
+   all others while the next tile is worked on.
 3. Both overlap: ``(on**overlap + off**overlap) ** (1 / overlap)``; 1 is one after the other, infinity the roofline.
 4. The kernel starts and drains in `fixed`; low-precision inputs are first quantized from BF16, in one more pass over A.
 """
@@ -18,6 +19,7 @@ from hwdesign.catalogue.precision import BF16
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))  # outputs of one tile [element]; not fitted
 ROOM = 0.5  # share of the L2 cache that an operand can keep: these caches are two halves with a copy each; not fitted
 SIDE = 128  # of a tile, for the block of outputs in flight [element]; not fitted
+LATE = 1.0  # size of an element of A below which C is written after the main loop [byte]; not fitted
 CHUNK = 1 << 14  # shapes worked on at a time, so that the arrays stay in the cache of the CPU
 
 
@@ -71,7 +73,8 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
     a, b = m * k * size["a"], n * k * size["b"]
     room, block = ROOM * (device.l2 or np.inf), SIDE * np.sqrt(device.sms or 132)
     again = np.maximum(a - room, 0) * np.maximum(n / block - 1, 0) + np.maximum(b - room, 0) * np.maximum(m / block - 1, 0)
-    off = (a + b + again + m * n * size["c"]) / bandwidth
+    store, late = m * n * size["c"] / bandwidth, size["a"] < LATE
+    off = (a + b + again) / bandwidth + (0 if late else store)
     longer, shorter = np.maximum(on, off), np.minimum(on, off)
     out = longer * ((1 + (shorter / longer) ** c["overlap"]) ** (1 / c["overlap"]) - 1)  # what of the shorter sticks out
     seen = np.where(on >= off, on, out)
@@ -80,7 +83,7 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
     return {
         "math": seen * math / on,
         "tiles": seen * (1 - math / on),
-        "memory": np.where(on >= off, out, off),
+        "memory": np.where(on >= off, out, off) + (store if late else 0),
         "fixed": np.broadcast_to(c["fixed"], on.shape)[()],
         "quantize": pass_bytes / (c.get("quantize", 1) * device.memory_bandwidth),
     }

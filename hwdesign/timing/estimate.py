@@ -1,0 +1,350 @@
+"""Time of one operation and of one step: each operation of `hwdesign.models.steps`, by the calibrated models or the plain bound.
+
+``ideal=True`` is the bound: each operation takes the longer of its FLOP at the dense peak and its bytes at the datasheet's
+bandwidth, exchanges their bytes at the link's, everything else nothing. Calibrated is what a library reaches, with the floors
+that a small batch meets: fixed times, small kernels, latencies of exchanges.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwdesign._check import choice, scalar_or_array
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import BF16, FP32
+from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas import collectives, roofline
+from hwdesign.models.layers import Gemm
+from hwdesign.models.steps import Exchange, Plan, step
+from hwdesign.timing import kernels
+from hwdesign.timing.calibration import constants
+from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
+
+TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
+TERM_OF = {"attention": "projections", "mamba": "projections", "ffn": "ffn", "shared experts": "ffn", "router": "ffn",
+           "experts": "experts", "head": "head"}  # fmt: skip
+MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
+BY_RATE = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "nvfp4"}  # format whose constants another recipe takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breakdown:
+    """Time of a step, by what it is spent on.
+
+    Parameters
+    ----------
+    terms : dict of str to float or ndarray
+        projections, attention (scores, values and state-space scans), ffn, experts, head, communication, small kernels [s].
+    memory : float or ndarray
+        Weights and cache on the fullest GPU [byte].
+    capacity : float
+        Memory of a GPU [byte].
+    notes : tuple of str
+        Which constants were taken from another device or format: such a time is uncalibrated.
+    ideal : bool
+        Whether it is the plain bound.
+
+    Examples
+    --------
+    >>> b = Breakdown(terms={"attention": 1e-3, "ffn": 3e-3}, memory=1e9, capacity=80e9)
+    >>> b.seconds, b.share("ffn"), bool(b.feasible)
+    (0.004, 0.75, True)
+    """
+
+    terms: dict  # [s]
+    memory: float  # [byte]
+    capacity: float  # [byte]
+    notes: tuple = ()
+    ideal: bool = False
+
+    @property
+    def seconds(self):
+        """Time of the step [s]: the sum of its terms."""
+        return scalar_or_array(sum(self.terms.values()))
+
+    @property
+    def feasible(self):
+        """Whether weights and cache fit into the memory of each GPU."""
+        return scalar_or_array(np.asarray(self.memory) <= self.capacity)
+
+    @property
+    def calibrated(self):
+        """Whether every constant was fitted on this device and format; never so for the plain bound."""
+        return not self.notes and not self.ideal
+
+    def share(self, term):
+        """Share of a term in the time [dimensionless]."""
+        return self.terms[choice("term", term, {name: name for name in self.terms})] / self.seconds
+
+    def __str__(self):
+        if np.ndim(self.seconds):
+            ends = np.min(self.seconds) * 1e3, np.max(self.seconds) * 1e3
+            return f"Breakdown of shape {np.shape(self.seconds)}: {ends[0]:.3g} to {ends[1]:.3g} ms"
+        lines = [f"{name:<14}{value * 1e3:9.3f} ms {100 * self.share(name):5.1f} %" for name, value in self.terms.items()]
+        fits = "fits" if self.feasible else "DOES NOT FIT"
+        lines += [
+            f"{'step':<14}{self.seconds * 1e3:9.3f} ms",
+            f"memory {self.memory / 1e9:.1f} of {self.capacity / 1e9:.0f} GB: {fits}",
+        ]
+        return "\n".join([*lines, *(("plain bound",) if self.ideal else ()), *(f"uncalibrated: {note}" for note in self.notes)])
+
+
+class _Clock:
+    """Times operations on one device under one recipe, and remembers whose constants it took."""
+
+    def __init__(self, device, recipe, ideal, framework=None):
+        self.device, self.recipe, self.ideal, self.framework = as_device(device), as_recipe(recipe), ideal, framework
+        self.notes = {}
+
+    def constants(self, operation, precision="", framework=None):
+        found = constants(operation, self.device, precision, framework)
+        if not found.measured:
+            self.notes[f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"] = None
+        return found
+
+    def form(self, recipe):
+        """Name of the measured format nearest to a recipe."""
+        if recipe.name in MEASURED_RECIPES:
+            return recipe.name
+        near = choice("recipe", recipe.math.rate, BY_RATE)
+        self.notes[f"recipe {recipe.name} takes the constants of {near}"] = None
+        return near
+
+    def bound(self, flops, nbytes, fmt):
+        return roofline.bound_time(flops, nbytes, peak_flops=self.device.peak_flops(fmt), bandwidth=self.device.memory_bandwidth)
+
+    def gemm(self, gemm, recipe):
+        if self.ideal:
+            return self.bound(gemm.flops, gemm.bytes(recipe), recipe.math)
+        c = self.constants("gemm", self.form(recipe), self.framework)
+        return gemm.count * gemm_kernel_seconds(gemm.m, gemm.n, gemm.k, self.device, recipe, c)
+
+    def attention(self, work):
+        cache = self.recipe.kv_cache
+        low = cache.bits <= 8 and cache.rate in self.device.dense_peak
+        fmt = cache if low else BF16
+        if self.ideal:
+            return self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
+        decode = np.all(np.asarray(work.queries) == 1)
+        kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
+        c = self.constants(kind, "fp8" if low else "bf16")
+        model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
+        return model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c)
+
+    def experts(self, experts, recipe):
+        c, size = self.constants("moe", self.form(recipe)), recipe.operand_bytes
+        return kernels.expert_seconds(experts, size["b"], size["a"], self.device, self.device.peak_flops(recipe.math), c)
+
+    def exchange(self, exchange):
+        kind, ranks = exchange.kind, exchange.ranks
+        if not self.device.link_bandwidth:
+            raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
+        size = self.recipe.activations.bytes if kind == "dispatch" else BF16.bytes
+        nbytes, link = exchange.elements * size, self.device.link_bandwidth
+        if self.ideal:
+            sent = {"all-reduce": collectives.all_reduce_bytes, "all-gather": collectives.all_gather_bytes,
+                    "reduce-scatter": collectives.all_gather_bytes}  # fmt: skip
+            return (sent[kind](nbytes, ranks) if kind in sent else nbytes) / link
+        if kind == "all-reduce":
+            return kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
+        if kind in ("all-gather", "reduce-scatter"):
+            return kernels.ring_seconds(nbytes, ranks, link, self.constants("ring"))
+        if kind == "send":
+            c = self.constants("ring")
+            return collectives.transfer_time(nbytes, c["latency"], c["bandwidth"] * link)
+        return kernels.all_to_all_seconds(nbytes, ranks, link, self.constants(kind))
+
+    def small(self, done):
+        if self.ideal:
+            return 0.0
+        floor = self.constants("small kernel")["fixed"] * done.small_kernels
+        return floor + done.small_elements * BF16.bytes / self.device.memory_bandwidth
+
+
+def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
+    """Time of ``C[m, n] = A[m, k] @ B[k, n]`` on a device.
+
+    Parameters
+    ----------
+    m : array_like of float
+        Rows: tokens [element], > 0.
+    n, k : array_like of int, broadcastable
+        Output and input features [element], >= 1.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats of the operands.
+    ideal : bool
+        Whether to return the plain bound, ``max(FLOP / peak, byte / bandwidth)``.
+    framework : str, optional
+        Whose kernels: "sglang", "trtllm" or "vllm"; by default the first that was measured.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Time [s].
+
+    Raises
+    ------
+    ValueError
+        If a dimension is out of range, a name is unknown, or the device has no peak for the format.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.gemm_kernel`; its error on held-out shapes is on the page Accuracy. Devices and formats that nobody
+    measured take the constants of a stand-in: `decode_step` says so, this function does not.
+
+    Examples
+    --------
+    >>> round(float(gemm_time(8192, 8192, 8192, "GB300", "bf16", ideal=True)) * 1e6)
+    440
+    >>> gemm_time(16, 8192, [1024, 8192], "H100_SXM", "fp8").shape
+    (2,)
+    """
+    clock = _Clock(device, recipe, ideal, framework)
+    return scalar_or_array(clock.gemm(Gemm(name="gemm", m=m, n=n, k=k), clock.recipe))
+
+
+def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, ideal=False, framework=None):
+    """Time of one decode step: one new token for each sequence in flight.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats; the head, the router and what `Model.low_precision_parts` leaves out run in BF16.
+    batch : array_like of int
+        Sequences in flight over all GPUs.
+    context : array_like of int, broadcastable
+        Tokens a new token sees, itself included [token].
+    attention, ffn : Plan, optional
+        Plans of the two parts over the same GPUs; by default one GPU.
+    ideal : bool
+        Whether to return the plain bound.
+    framework : str, optional
+        Whose GEMM kernels; by default the first that was measured.
+
+    Returns
+    -------
+    Breakdown
+        Terms [s], shape of batch and context broadcast. With pipeline stages the batch is cut into as many micro-batches, and
+        the time is that of one of them through all stages: the time between two tokens of a sequence.
+
+    Raises
+    ------
+    ValueError
+        If the plans use different numbers of GPUs, a way does not divide what it splits, or the device lacks a format or a link.
+        A step that does not fit into memory is no error: `Breakdown.feasible` says so.
+
+    Notes
+    -----
+    Source: the models of `hwdesign.timing`; routing is uniform. Not modelled: the host's work between two steps.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> eight = Plan(tp=8)
+    >>> m = config.load("llama-3.1-70b")
+    >>> b = decode_step(m, "H100_SXM", "fp8", batch=4, context=1536, attention=eight, ffn=eight, ideal=True)
+    >>> round(b.seconds * 1e3, 1), bool(b.feasible)
+    (2.7, True)
+    """
+    return _time(model, device, recipe, batch, context, 1, attention, ffn, ideal, framework)
+
+
+def prefill_step(model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, ideal=False, framework=None):
+    """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats; the head, the router and what `Model.low_precision_parts` leaves out run in BF16.
+    batch : array_like of int
+        Sequences over all GPUs.
+    context : array_like of int, broadcastable
+        Tokens of each prompt [token].
+    cached : array_like of int, broadcastable
+        Tokens of it that are in the cache already [token].
+    attention, ffn : Plan, optional
+        Plans of the two parts over the same GPUs; by default one GPU.
+    ideal : bool
+        Whether to return the plain bound.
+    framework : str, optional
+        Whose GEMM kernels; by default the first that was measured.
+
+    Returns
+    -------
+    Breakdown
+        Terms [s], shape of batch, context and cached broadcast.
+
+    Raises
+    ------
+    ValueError
+        If `cached` is not below `context`, the plans use different numbers of GPUs, a way does not divide what it splits, or the
+        device lacks a format or a link.
+
+    Notes
+    -----
+    Source: the models of `hwdesign.timing`; routing is uniform.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> b = prefill_step(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=1, context=8192, ideal=True)
+    >>> round(b.seconds * 1e3)
+    76
+    """
+    new = np.asarray(context) - np.asarray(cached)
+    if (new < 1).any():
+        raise ValueError(f"cached must be below context, got {cached} and {context}")
+    return _time(model, device, recipe, batch, context, new, attention, ffn, ideal, framework)
+
+
+def _time(model, device, recipe, batch, context, new, attention, ffn, ideal, framework):
+    clock, attention, ffn = _Clock(device, recipe, ideal, framework), attention or Plan(), ffn or Plan()
+    low, bf16, stages = model.low_precision_parts(clock.recipe), as_recipe("bf16"), attention.pp
+    micro = np.ceil(np.asarray(batch) / stages)
+    done = step(model, batch=micro, context=context, new_tokens=new, attention=attention, ffn=ffn)
+    shape = np.broadcast_shapes(*(np.shape(x) for x in (batch, context, new)))
+    terms = {name: np.zeros(shape) for name in TERMS}
+    for gemm in done.gemms:
+        if gemm.part != "experts" or ideal:
+            terms[TERM_OF[gemm.part]] = terms[TERM_OF[gemm.part]] + clock.gemm(gemm, clock.recipe if gemm.part in low else bf16)
+    for work in done.work:
+        terms["attention"] = terms["attention"] + work.count * clock.attention(work)
+    terms["attention"] = terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
+    for experts in () if ideal else done.experts:
+        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, clock.recipe if "experts" in low else bf16)
+    for exchange in [*done.exchanges, *_sends(model, micro, new, attention)]:
+        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange)
+    terms["small kernels"] = terms["small kernels"] + clock.small(done)
+    memory = _memory(model, clock.recipe, batch, context, attention, ffn)
+    return Breakdown(terms={name: scalar_or_array(value) for name, value in terms.items()}, memory=memory,
+                     capacity=clock.device.memory_capacity, notes=tuple(clock.notes), ideal=ideal)  # fmt: skip
+
+
+def _sends(model, batch, new, plan):
+    """What a micro-batch hands from stage to stage, and its tokens back to the first."""
+    if plan.pp == 1:
+        return []
+    elements = batch * new * model.hidden_size / (plan.dp * plan.tp)
+    return [Exchange(kind="send", elements=elements, ranks=2, count=plan.pp)]
+
+
+def _memory(model, recipe, batch, context, attention, ffn):
+    """Weights and cache on one GPU [byte]; what is not cut by a plan is on every GPU, stages share blocks evenly."""
+    owners = min(max(1, attention.dp // ffn.dp), ffn.ep)  # as in step(): where tokens are replicated, weights are split
+    dense = ffn.tp * (ffn.ep // owners)
+    ways = {"attention": attention.tp, "mamba": attention.tp, "embedding": attention.tp, "head": attention.tp, "ffn": dense,
+            "shared experts": dense, "experts": ffn.tp * ffn.ep}  # fmt: skip
+    weights = sum(size / ways.get(part, 1) for part, size in model.weight_bytes(recipe).items()) / attention.pp
+    cache = model.kv_bytes_per_gpu(context, attention.tp, recipe.kv_cache) / (attention.kvp * attention.pp)
+    state = model.state_bytes() / (attention.tp * attention.pp)
+    return scalar_or_array(weights + np.asarray(batch) / attention.dp * (cache + state))
