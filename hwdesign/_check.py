@@ -54,19 +54,22 @@ def same_shape(**named):
 
 def numbers(name, value):
     """A named argument as a float64 array: whole or real numbers only, no text, truth values, dates or complex numbers."""
-    error = ValueError(f"{name} must be a number or an array of numbers, got {value!r}")
     try:
         array = np.asarray(value)
     except ValueError:  # a ragged list
-        raise error from None
+        raise _no_number(name, value) from None
     if array.dtype.kind == "O" and all(isinstance(x, Number) and not isinstance(x, complex | bool) for x in array.flat):
         try:
             return array.astype(np.float64)
         except OverflowError:
             raise ValueError(f"{name} must be below 1.8e308, got a larger number") from None
     if array.dtype.kind not in "iuf":
-        raise error
+        raise _no_number(name, value)
     return array.astype(np.float64, copy=False)
+
+
+def _no_number(name, value):
+    return ValueError(f"{name} must be a number or an array of numbers, got {value!r}")
 
 
 def scalar_or_array(array):
