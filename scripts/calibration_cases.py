@@ -48,6 +48,7 @@ MOE = SECONDS | {
     "local": (3e-7, 1e-10, 1e-5),
     "touched": (3e-7, 1e-10, 1e-5),
 }
+FUSED = {name: MOE[name] for name in ("fixed", "bandwidth", "rate", "touched")} | {"pairs": (0.7, 0.01, 5)}
 LINK = {"latency": (5e-6, 1e-7, 1e-4), "bandwidth": (0.7, 0.05, 1)}
 ALL_REDUCE = LINK | {"doubling": (5e-7, 1e-8, 1e-5), "second": (5e-6, 1e-8, 1e-4)}
 RING = LINK | {"step": (1e-6, 1e-8, 1e-5)}
@@ -203,6 +204,42 @@ def moe_case(device, precision):
     )
 
 
+def fused_case(device, precision):
+    """The same layer in SGLang's fused kernels, all experts on one rank; every third token count is held out.
+
+    These rows beat the memory's floor if all experts are read that round-robin routing would touch. They read as if a token took
+    four new experts each time, out of half of them (the model's router limits a token to half of its groups): that is inferred.
+    """
+    rows = measurements("moe_fused", device, precision=precision, run=0)
+    card, recipe, tokens = as_device(device), as_recipe(precision), rows["tokens"]
+    layer = {
+        "tokens": tokens,
+        "pairs": TOP_K * tokens,
+        "touched": np.minimum(EXPERTS / 2, 4 * tokens + 4),
+        "width": WIDTH / rows["tp"],
+    }
+    sizes, peak = recipe.operand_bytes, card.peak_flops(recipe.math)
+
+    def predict(c, rows=slice(None)):
+        part = Experts(**{name: values[rows] for name, values in layer.items()}, local=EXPERTS, hidden=HIDDEN)
+        return kernels.expert_seconds(part, sizes["b"], sizes["a"], card, peak, c)
+
+    framework, version = version_of("moe_fused", device)
+    return Case(
+        operation="moe_fused",
+        device=device,
+        precision=precision,
+        framework=framework,
+        version=version,
+        seconds=rows["seconds"].astype(float),
+        predict=predict,
+        bounds=FUSED,
+        held=every_third(tokens),
+        subsets={"all": np.ones(len(tokens), bool)},
+        shape=rows,
+    )
+
+
 def link_case(operation, device):
     """Collectives inside an NVLink domain; every third size is held out, for the all-to-all every third token count."""
     card = as_device(device)
@@ -245,9 +282,10 @@ def cases():
                 for precision in ("bf16", "fp8") if row["device"] != "A100_SXM" else ("bf16",):
                     yield attention_case(operation, row["device"], precision)
     for row in tables():
-        if row["operation"] == "moe":
-            for precision in np.unique(measurements("moe", row["device"])["precision"]):
-                yield moe_case(row["device"], str(precision))
+        for operation, case in (("moe", moe_case), ("moe_fused", fused_case)):
+            if row["operation"] == operation:
+                for precision in np.unique(measurements(operation, row["device"])["precision"]):
+                    yield case(row["device"], str(precision))
     for operation in ("all-reduce", "ring"):
         for row in tables():
             if row["operation"] == "nccl":

@@ -45,15 +45,6 @@ def library(rows):
     return np.full(len(rows["latency"]), "sglang" if "SGLang" in name else name.lower())
 
 
-def run(rows):
-    """0 for the first time a row's shape was measured, 1 for the second: the MLA tables were taken twice."""
-    seen, out = {}, []
-    for shape in zip(*(rows[c].tolist() for c in ("num_heads", "batch_size", "isl", "step", "kv_cache_dtype")), strict=True):
-        seen[shape] = seen.get(shape, -1) + 1
-        out.append(seen[shape])
-    return np.array(out)
-
-
 def operation(rows):
     """Name of the collective, hyphenated."""
     return np.char.replace(np.char.replace(rows["op_name"], "alltoall", "all_to_all"), "_", "-")
@@ -61,7 +52,7 @@ def operation(rows):
 
 CACHED = {"batch": "batch_size", "context": "isl", "heads": "num_heads"}
 ATTENTION_COLUMNS = CACHED | {"kv_heads": "num_key_value_heads", "cache_bits": cache_bits}
-MLA_COLUMNS = CACHED | {"cache_bits": cache_bits, "run": run}
+MLA_COLUMNS = CACHED | {"cache_bits": cache_bits, "run": None}
 MOE_COLUMNS = {
     "tokens": "num_tokens",
     "tp": "moe_tp_size",
@@ -69,6 +60,13 @@ MOE_COLUMNS = {
     "precision": "moe_dtype",
     "routing": "distribution",
 }
+FUSED = {
+    "kernel_source": ("sglang_fused_moe_triton", "sglang_flashinfer_trtllm_moe"),
+    "moe_ep_size": 1,
+    "distribution": "balanced",
+}
+FUSED |= {"moe_dtype": ("fp8_block", "nvfp4")}
+FUSED_COLUMNS = {"tokens": "num_tokens", "tp": "moe_tp_size", "precision": "moe_dtype", "run": None}
 COLLECTIVE_COLUMNS = {"library": library, "operation": operation, "ranks": "num_gpus", "bytes": payload}
 ALL_TO_ALL_COLUMNS = {"operation": operation, "ep": "moe_ep_size", "tokens": "num_tokens", "precision": "moe_dtype"}
 HOPPER = ("H200", "H100_SXM")
@@ -82,6 +80,7 @@ TABLES = {
     "mla_decode": ("mla", "generation_mla", "sglang", LATENT, MLA, MLA_COLUMNS | DECODE),
     "mla_prefill": ("mla", "context_mla", "sglang", LATENT, MLA, MLA_COLUMNS),
     "moe": ("moe", "moe", "trtllm", NVLINKED, R1_LAYER | CUTLASS, MOE_COLUMNS),
+    "moe_fused": ("moe", "moe", "sglang", NVLINKED, R1_LAYER | FUSED, FUSED_COLUMNS),
     "nccl": ("comm", "nccl", "nccl", NVLINKED, {"nccl_dtype": "half"}, COLLECTIVE_COLUMNS),
     "all_reduce": ("comm", "custom_allreduce", "sglang", NVLINKED, GRAPH, COLLECTIVE_COLUMNS),
     "all_reduce_trtllm": ("comm", "custom_allreduce", "trtllm", NVLINKED, GRAPH, COLLECTIVE_COLUMNS),
@@ -121,9 +120,20 @@ def select(rows, wanted):
     return {name: values[keep] for name, values in rows.items()}
 
 
+def runs(shapes):
+    """How often each shape was met before."""
+    seen, out = {}, []
+    for shape in shapes:
+        seen[shape] = seen.get(shape, -1) + 1
+        out.append(seen[shape])
+    return np.array(out)
+
+
 def tidy(rows, spec):
     """Columns of the book from the columns of the source, seconds last, sorted by the columns in turn."""
-    out = {name: how(rows) if callable(how) else rows[how] for name, how in spec.items()}
+    out = {name: how(rows) if callable(how) else rows[how] for name, how in spec.items() if how}
+    if "run" in spec:  # some tables were taken twice: 0 for the first time of a shape, 1 for the second
+        out["run"] = runs(zip(*(v.tolist() for v in out.values()), strict=True))
     out = {name: v.astype(np.int64) if v.dtype.kind in "iuf" else v for name, v in out.items()}
     order = np.lexsort(tuple(out.values())[::-1])
     shapes = set(zip(*(v.tolist() for v in out.values()), strict=True))

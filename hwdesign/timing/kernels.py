@@ -169,7 +169,7 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
         fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak, bandwidth and bandwidth;
-        local and touched [s for each expert].
+        local and touched [s for each expert]. A fused kernel has no tokens and local.
 
     Returns
     -------
@@ -178,7 +178,7 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's tables of DeepSeek-R1's layer; see the page Accuracy.
+    Source: form and constants fitted on TensorRT-LLM's and SGLang's tables of DeepSeek-R1's layer; see the page Accuracy.
 
     Examples
     --------
@@ -196,8 +196,8 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     up = experts.gate * experts.width
     pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
     pairs = experts.pairs * pair_bytes / (c["pairs"] * device.memory_bandwidth)
-    tokens = experts.tokens * experts.hidden * (4 + b) / (c["tokens"] * device.memory_bandwidth)
-    kept = c["local"] * experts.local + c["touched"] * experts.touched
+    tokens = experts.tokens * experts.hidden * (4 + b) / (c.get("tokens", np.inf) * device.memory_bandwidth)
+    kept = c.get("local", 0) * experts.local + c["touched"] * experts.touched
     return c["fixed"] + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + kept
 
 
