@@ -39,6 +39,7 @@ _HOME = {
     **dict.fromkeys(("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.gemm"),
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
+    "time_per_output_token": "timing.serving",
 }
 _MODULES = {
     "units": "units",
