@@ -37,6 +37,7 @@ _HOME = {
     **dict.fromkeys(("Plan", "Work", "Experts", "Exchange", "Step", "step"), "models.steps"),
     **dict.fromkeys(_SILICON.split(), "timing.silicon"),
     **dict.fromkeys(("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.gemm"),
+    **dict.fromkeys(("Constants", "constants", "held_out_error"), "timing.calibration"),
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
     "time_per_output_token": "timing.serving",

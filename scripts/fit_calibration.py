@@ -28,6 +28,7 @@ from hwdesign.timing.silicon import gemm_grid, slices
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one
 UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
+DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units of a tile's math
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
 ABLATED = (
     ("GB300", "bf16"),
@@ -174,7 +175,8 @@ def main(with_ablation):
     for case in cases():
         constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
-        found += [(*key, name, f"{value:g}", UNITS.get(name, "1")) for name, value in constants.items()]
+        units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
+        found += [(*key, name, f"{value:g}", units.get(name, "1")) for name, value in constants.items()]
         rows = [(*key, case.version, *row) for row in accuracy(case, constants)]
         errors += rows
         print(

@@ -62,11 +62,16 @@ class Constants(Mapping):
 
 
 @functools.cache
+def _rows(name):
+    text = resources.files("hwdesign.timing").joinpath("data", name).read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+@functools.cache
 def _fitted():
     """{(operation, device, precision, framework): {constant: value}} of the shipped file."""
-    text = resources.files("hwdesign.timing").joinpath("data/constants.csv").read_text(encoding="utf-8")
     out = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in _rows("constants.csv"):
         key = tuple(row[name] for name in ("operation", "device", "precision", "framework"))
         out.setdefault(key, {})[row["constant"]] = float(row["value"])
     return {key: MappingProxyType(values) for key, values in out.items()}
@@ -85,7 +90,8 @@ def constants(operation, device, precision, framework=None):
     precision : str
         Name of a recipe for GEMMs and experts, "bf16" or "fp8" cache for attention, "" for collectives.
     framework : str, optional
-        "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured.
+        "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured. One that is named must have been
+        measured on this device: there is no stand-in for it.
 
     Returns
     -------
@@ -95,7 +101,7 @@ def constants(operation, device, precision, framework=None):
     Raises
     ------
     ValueError
-        If the operation is unknown, or the framework was not measured for it.
+        If the operation is unknown, or the framework was not measured on the device.
 
     Notes
     -----
@@ -121,15 +127,60 @@ def _nearest(operation, device, precision, framework):
     precisions = [precision]
     while precisions[-1] in NEAREST and NEAREST[precisions[-1]] not in precisions:
         precisions.append(NEAREST[precisions[-1]])
-    for place in (device, *STAND_INS.get(device, OTHERS)):
+    for place in (device, *(STAND_INS.get(device, OTHERS) if framework is None else ())):
         for form in precisions:
             for name in frameworks:
                 if (operation, place, form, name) in _fitted():
                     measured, values = (place, form) == (device, precision), _fitted()[operation, place, form, name]
                     what = {"operation": operation, "device": place, "precision": form, "framework": name}
                     return Constants(**what, measured=measured, values=values)
-    have = sorted({key[1:] for key in _fitted() if key[0] == operation})
-    raise ValueError(f"framework must have been measured for {operation} ({have}), got {device}, {precision!r}, {framework}")
+    have = sorted({f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}) or ["nothing"]
+    raise ValueError(
+        f"framework must have been measured for {operation} on {device} ({', '.join(have)}), got {precision} {framework}"
+    )
+
+
+def held_out_error(operation, device, precision, framework=None, *, subset="all"):
+    """Mean absolute error of the calibrated model on published times that its fit did not see.
+
+    Parameters
+    ----------
+    operation : str
+        As for `constants`.
+    device : str or Device
+        Accelerator.
+    precision : str
+        As for `constants`.
+    framework : str, optional
+        By default the first that was measured.
+    subset : str
+        "all", for GEMMs also "large" (at least 256 tokens, N and K from 1024), for experts also "tp 1".
+
+    Returns
+    -------
+    float
+        Mean of |modelled / published - 1| [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If nothing of the kind was measured on this device and in this format; a stand-in has no error of its own.
+
+    Notes
+    -----
+    Source: `hwdesign/timing/data/accuracy.csv`, written by `scripts/fit_calibration.py`.
+
+    Examples
+    --------
+    >>> held_out_error("gemm", "GB300", "bf16", subset="large") < 0.06
+    True
+    """
+    found = constants(operation, device, precision, framework)
+    key = (found.operation, as_device(device).name, str(precision), found.framework)
+    rows = {row["subset"]: row for row in _rows("accuracy.csv") if tuple(row.values())[:4] == key}
+    if not rows:
+        raise ValueError(f"device and precision must have been measured for {found.operation}, got {key[1]} and {precision!r}")
+    return float(choice("subset", subset, rows)["mape"]) / 100
 
 
 def fit(predict, seconds, bounds, *, weights=1.0, scale=None, steps=200):

@@ -5,6 +5,7 @@ bandwidth, exchanges their bytes at the link's, everything else nothing. Calibra
 that a small batch meets: fixed times, small kernels, latencies of exchanges.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +81,8 @@ class Breakdown:
         if np.ndim(self.seconds):
             ends = np.min(self.seconds) * 1e3, np.max(self.seconds) * 1e3
             return f"Breakdown of shape {np.shape(self.seconds)}: {ends[0]:.3g} to {ends[1]:.3g} ms"
-        lines = [f"{name:<14}{value * 1e3:9.3f} ms {100 * self.share(name):5.1f} %" for name, value in self.terms.items()]
+        spent = {name: value for name, value in self.terms.items() if value}
+        lines = [f"{name:<14}{value * 1e3:9.3f} ms {100 * self.share(name):5.1f} %" for name, value in spent.items()]
         fits = "fits" if self.feasible else "DOES NOT FIT"
         lines += [
             f"{'step':<14}{self.seconds * 1e3:9.3f} ms",
@@ -193,7 +195,7 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     Notes
     -----
     Source: `hwdesign.timing.gemm_kernel`; its error on held-out shapes is on the page Accuracy. Devices and formats that nobody
-    measured take the constants of a stand-in: `decode_step` says so, this function does not.
+    measured take the constants of a stand-in; a `UserWarning` says which.
 
     Examples
     --------
@@ -203,7 +205,10 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     (2,)
     """
     clock = _Clock(device, recipe, ideal, framework)
-    return scalar_or_array(clock.gemm(Gemm(name="gemm", m=m, n=n, k=k), clock.recipe))
+    seconds = clock.gemm(Gemm(name="gemm", m=m, n=n, k=k), clock.recipe)
+    if clock.notes:
+        warnings.warn(f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}", UserWarning, stacklevel=2)
+    return scalar_or_array(seconds)
 
 
 def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, ideal=False, framework=None):

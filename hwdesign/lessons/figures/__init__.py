@@ -1,5 +1,6 @@
 """Figures of the book, one file per chapter; their functions are gathered here."""
 
+from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
 from hwdesign.lessons.figures.near_square import (
     byte_budget,
     dimension_sweep,
@@ -16,13 +17,16 @@ __all__ = [
     "SAME_AREA",
     "byte_budget",
     "dimension_sweep",
+    "error_maps",
     "explore_k",
     "explore_tokens",
+    "kernel_switch",
     "layer_shapes",
     "opening",
     "pair_cost",
     "ridges",
     "roofline",
     "saturation_ladder",
+    "served_times",
     "time_by_aspect",
 ]

@@ -64,7 +64,7 @@ def byte_budget(shapes, recipe_bytes, ridge, *, ax=None):
 
 
 @style.styled
-def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, xlabel, ax=None):
+def dimension_sweep(x, measured, *, modelled=None, calibrated=None, sustained=None, marks=None, xlabel, ax=None):
     """Throughput against one swept dimension: crosses measured, lines modelled.
 
     Parameters
@@ -75,6 +75,8 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
         Framework to rate [FLOP/s].
     modelled : mapping of str to array_like, shape (s,), optional
         Label to rate [FLOP/s].
+    calibrated : mapping of str to array_like, shape (s,), optional
+        Framework to the calibrated model's rate [FLOP/s], a line in the framework's colour.
     sustained : mapping of str to (float, float), optional
         Framework to (saturation point [element], 80 % of the sustained rate [FLOP/s]), drawn as a ring.
     marks : mapping of str to float, optional
@@ -102,6 +104,8 @@ def dimension_sweep(x, measured, *, modelled=None, sustained=None, marks=None, x
     for i, (label, rate) in enumerate((modelled or {}).items()):
         ax.plot(x, np.asarray(rate) / 1e15, color=(style.INK, style.GREY, style.PURPLE)[i % 3], ls=("-", "--", "-.")[i % 3],
                 lw=1.4, label=label)  # fmt: skip
+    for name, rate in (calibrated or {}).items():
+        ax.plot(x, np.asarray(rate) / 1e15, color=style.FRAMEWORK[name][0], lw=1.1, alpha=0.8)
     for name, rate in measured.items():
         color, label = style.FRAMEWORK[name]
         ax.plot(x, np.asarray(rate) / 1e15, "x", color=color, mew=1.6, label=label)
