@@ -49,16 +49,16 @@ class Constants(Mapping):
     precision: str
     framework: str
     measured: bool
-    values: Mapping[str, float]
+    fitted: Mapping[str, float]
 
     def __getitem__(self, name):
-        return self.values[name]
+        return self.fitted[name]
 
     def __iter__(self):
-        return iter(self.values)
+        return iter(self.fitted)
 
     def __len__(self):
-        return len(self.values)
+        return len(self.fitted)
 
 
 @functools.cache
@@ -133,7 +133,7 @@ def _nearest(operation, device, precision, framework):
                 if (operation, place, form, name) in _fitted():
                     measured, values = (place, form) == (device, precision), _fitted()[operation, place, form, name]
                     what = {"operation": operation, "device": place, "precision": form, "framework": name}
-                    return Constants(**what, measured=measured, values=values)
+                    return Constants(**what, measured=measured, fitted=values)
     have = sorted({f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}) or ["nothing"]
     raise ValueError(
         f"framework must have been measured for {operation} on {device} ({', '.join(have)}), got {precision} {framework}"

@@ -133,9 +133,8 @@ def served_times(groups, *, ax=None):
     ax.loglog(ends, ends, color=style.GREY, lw=1)
     looks = zip("ovs^D", (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.INK), strict=True)
     for (label, (published, modelled)), (marker, color) in zip(groups.items(), looks, strict=False):
-        ax.loglog(
-            np.asarray(published) * 1e3, np.asarray(modelled) * 1e3, marker, ms=3.2, alpha=0.45, color=color, mew=0, label=label
-        )
+        look = {"ms": 3.2, "alpha": 0.45, "color": color, "mew": 0, "label": label, "rasterized": True}
+        ax.loglog(np.asarray(published) * 1e3, np.asarray(modelled) * 1e3, marker, **look)
     for axis in (ax.xaxis, ax.yaxis):
         style.plain_ticks(axis, (2, 5, 10, 20, 50, 100, 200))
     ax.set_xlim(ends)
