@@ -103,15 +103,28 @@ def accuracy(operation, **equal):
     return [r for r in data("accuracy.csv") if r["operation"] == operation and all(r[k] == v for k, v in equal.items())]
 
 
+FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
+
+
 def gemm_rows():
-    """One row a slice: error on large shapes and on all, held out and in sample."""
+    """One row a device and library: held-out error on large shapes and on all, a column a format."""
+    out = []
+    for device, framework, version in dict.fromkeys((s["device"], s["framework"], s["version"]) for s in slices()):
+        cells = []
+        for precision in FORMATS:
+            found = accuracy("gemm", device=device, framework=framework, precision=precision)
+            cells.append(" / ".join(f"{float(row['mape']):.1f}" for row in found) or "–")
+        out.append([device, f"{FRAMEWORKS[framework]} {version}", *cells])
+    return out
+
+
+def gemm_details():
+    """One row a slice: mean and median, held out and in sample."""
     out = []
     for s in slices():
-        key = {name: s[name] for name in ("device", "precision", "framework")}
-        large, everything = (accuracy("gemm", **key, subset=subset)[0] for subset in ("large", "all"))
-        name = f"{FRAMEWORKS[s['framework']]} {s['version']}"
-        errors = [large["mape"], large["median"], everything["mape"], everything["median"], everything["in_sample"]]
-        out.append([s["device"], f"`{s['precision']}`", name, *errors, f"{int(everything['held_out']):,}"])
+        found = accuracy("gemm", **{name: s[name] for name in ("device", "precision", "framework")})
+        errors = [row[name] for row in found for name in ("mape", "median", "in_sample")]
+        out.append([s["device"], f"`{s['precision']}`", FRAMEWORKS[s["framework"]], *errors, f"{int(found[1]['held_out']):,}"])
     return out
 
 
@@ -120,15 +133,28 @@ def held_rule(operation):
     return HELD.get(operation) or HELD[operation.split("_")[0]]
 
 
+DEVICES = ("GB300", "GB200", "B200", "H200", "H100_SXM", "A100_SXM")
+
+
 def other_rows():
-    """One row an operation and device for everything that is no GEMM."""
+    """One row an operation for everything that is no GEMM: held-out error, a column a device, formats one after the other."""
     out = []
     for operation, name in OPERATIONS.items():
-        for device in dict.fromkeys(r["device"] for r in accuracy(operation)):
-            rows = [r for r in accuracy(operation, device=device) if r["subset"] == "all"]
-            errors = ", ".join(f"{r['mape']} (`{r['precision']}`)" if r["precision"] else r["mape"] for r in rows)
-            out.append([name, device, f"{FRAMEWORKS[rows[0]['framework']]} {rows[0]['version']}", errors, held_rule(operation)])
+        found = accuracy(operation, subset="all")
+        formats = list(dict.fromkeys(row["precision"] for row in found))
+        error = {(row["device"], row["precision"]): f"{float(row['mape']):.1f}" for row in found}
+        cells = [" / ".join(error[d, f] for f in formats if (d, f) in error) or "–" for d in DEVICES]
+        out.append([name, " / ".join(f"`{f}`" for f in formats if f), *cells])
     return out
+
+
+def held_list():
+    """What is held out of each table, and whose kernels it holds, as a list."""
+    lines = {}
+    for operation, name in OPERATIONS.items():
+        libraries = ", ".join(dict.fromkeys(f"{FRAMEWORKS[row['framework']]} {row['version']}" for row in accuracy(operation)))
+        lines.setdefault(f"{held_rule(operation)}; {libraries}", []).append(name)
+    return "\n".join(f"- {'; '.join(names)}: {what}." for what, names in lines.items())
 
 
 def ablation_table():
@@ -388,17 +414,11 @@ def accuracy_page(table):
     below, rows, half = floor_numbers()
     llama = llama_rows()
     composed = composed_rows()
-    gemm_head = [
-        "device",
-        "format",
-        "library",
-        "large: mean [%]",
-        "median",
-        "all: mean [%]",
-        "median",
-        "in sample",
-        "held-out shapes",
-    ]
+    columns = ("large: mean", "median", "in sample", "all: mean", "median", "in sample")
+    detail_head = ["device", "format", "library", *(f"{x} [%]" for x in columns), "shapes"]
+    large = [float(r["mape"]) for r in accuracy("gemm", subset="large")]
+    roof = [float(r["large"]) for r in data("ablation.csv") if r["model"] == "datasheet roofline"]
+    shapes = int(accuracy("gemm", device="GB300", subset="all")[0]["held_out"])
     constant_head = ["constant", "meaning", "lowest", "middle", "highest"]
     parts = [
         f"""# Accuracy
@@ -410,22 +430,31 @@ book, on shapes that the model did not see. {published}
 
 Three words are used throughout. The *error* of one shape is |modelled time / published time - 1|. The *mean* is taken over shapes, each counted
 once. *Held out* means that the shape took no part in the fit. The constants that ship with the package are those of that fit, so the errors are
-theirs. Anyone can repeat it: `python scripts/fit_calibration.py` takes about a minute, needs NumPy, and writes the same files.""",
+theirs. Anyone can repeat it: `python scripts/fit_calibration.py` takes about a minute, needs NumPy, and writes the same files.
+
+In short, on what was held out: large matrix multiplications {min(large):.0f} to {max(large):.0f} %, half of the slices below {np.median(large):.1f} %; the datasheet's roofline
+misses such shapes by {min(roof):.0f} to {max(roof):.0f} %. Whole steps of served models, on which nothing was fitted: {absolute:.0f} % in the median.""",
         f"""## Matrix multiplications
 
 A third of all pairs N, K is held out whole, with all their token counts; the random seed is fixed. Shapes with N and K from 512 up count.
 *Large* are those with at least 256 tokens and N, K from 1024 up. One set of eight constants serves both.
 
-{table(gemm_head, gemm_rows())}
+A cell gives the mean error on large shapes and on all [%].
 
-Held-out and in-sample errors are nearly equal everywhere: eight constants on {int(accuracy("gemm", device="GB300", subset="all")[0]["held_out"]) * 3:,}
-shapes do not overfit. What remains is not chance but structure that the model lacks.
+{table(["device", "library", *(f"`{f}`" for f in FORMATS)], gemm_rows())}
+
+:::{{dropdown}} Medians, and the error in sample
+{table(detail_head, gemm_details())}
+:::
+
+Held-out and in-sample errors are nearly equal everywhere: eight constants on some {3 * shapes:,} shapes do not overfit. What remains is not chance but
+structure that the model lacks.
 
 ![Held-out error of the GEMM model by tokens and weights: fifteen maps, one for each device and format, from 0 to over 32 per cent](accuracy_map.svg)
 
 **Read the figure.** Light is good. The dark column in the FP8 maps of H100 and H200 lies at 64 to 1024 tokens: there the library switches between
 kernels (see below). The dark lower rows are small matrices, under a million weights, where the time is a few microseconds and every detail of a
-kernel counts. The large products of prefill, top right, are mostly within 8 %.""",
+kernel counts. In BF16 the large products of prefill, top right, are mostly within 8 %; in FP8 the very largest are not.""",
         f"""## What the model says, and what each part earns
 
 The time of a GEMM is the time on the chip and the time off the chip, partly overlapped, plus a fixed time, plus the pass that quantizes the inputs.
@@ -458,10 +487,17 @@ Two libraries run nearly the same BF16 kernels on the same GPU and still differ 
 understanding.""",
         f"""## Attention, experts, exchanges
 
-{table(["operation", "device", "library", "mean held-out error [%]", "what is held out"], other_rows())}
+Mean held-out error [%], for each format in turn:
 
-The models are as small as that of the GEMM. Their constants, over all devices and formats:
+{table(["operation", "formats", *(f"`{d}`" for d in DEVICES)], other_rows())}
 
+What is held out, and whose kernels they are:
+
+{held_list()}
+
+The models are as small as that of the GEMM: five to seven constants.
+
+:::{{dropdown}} The constants, over all devices and formats
 **Attention, decode**
 
 {table(constant_head, constant_rows("attention_decode"))}
@@ -477,6 +513,7 @@ The models are as small as that of the GEMM. Their constants, over all devices a
 **All-reduce**
 
 {table(constant_head, constant_rows("all-reduce"))}
+:::
 
 For latent attention the (batch, context) pairs are held out, not the heads. Holding out the rows of 128 heads instead is an extrapolation, since 64 is
 then the largest number seen: the error of decode on GB300 in BF16 rises to {unseen:.0f} %.""",

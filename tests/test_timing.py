@@ -18,7 +18,6 @@ from hwdesign.models import config
 from hwdesign.timing import calibration, kernels
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
-PRESETS = resources.files("hwdesign.models").joinpath("configs")
 
 
 def step(name="llama-3.1-70b", card="H100_SXM", form="fp8", batch=4, context=1536, attention=None, ffn=None, **more):
@@ -27,87 +26,68 @@ def step(name="llama-3.1-70b", card="H100_SXM", form="fp8", batch=4, context=153
 
 
 def layers(c):
-    """(mixer, FFN) of each layer from the raw config; a number is the window of grouped-query attention."""
-    kind, count = c["model_type"], c["num_hidden_layers"]
+    kind, count = c["model_type"], c["num_hidden_layers"]  # a number for a mixer is the window of grouped-query attention
     if kind == "nemotron_h":
-        return [{"M": ("mamba", None), "*": (inf, None), "E": (None, "moe")}[x] for x in c["hybrid_override_pattern"]]
+        return [{"M": ("mamba", ""), "*": (inf, ""), "E": ("", "moe")}[letter] for letter in c["hybrid_override_pattern"]]
     if kind == "deepseek_v3":
         return [("mla", "dense" if i < c["first_k_dense_replace"] else "moe") for i in range(count)]
-    period, ffn = (
-        {"gpt_oss": 2, "gemma3_text": 6}.get(kind, 1),
-        "moe" if {"num_experts", "num_local_experts"} & set(c) else "dense",
-    )
+    period = {"gpt_oss": 2, "gemma3_text": 6}.get(kind, 1)
+    ffn = "moe" if {"num_experts", "num_local_experts"} & set(c) else "dense"
     return [(c["sliding_window"] if (i + 1) % period else inf, ffn) for i in range(count)]
 
 
 def hand_bound(name, card, form, batch, context, plan, ffn):
     """Sum over operations of max(FLOP / dense peak, bytes / bandwidth), and what is sent over the link's bandwidth [s]."""
-    c = json.loads(PRESETS.joinpath(f"{name}.json").read_text())
+    c = json.loads(resources.files("hwdesign.models").joinpath(f"configs/{name}.json").read_text())
     c, device, recipe, bf16 = c.get("text_config", c), hw.device(card), hw.recipe(form), hw.recipe("bf16")
-    tp, dp, kvp, pp, ftp, ep, fdp = (
-        *(plan.get(x, 1) for x in ("tp", "dp", "kvp", "pp")),
-        *(ffn.get(x, 1) for x in ("tp", "ep", "dp")),
-    )
-    h, rate, link, cached = c["hidden_size"], device.memory_bandwidth, device.link_bandwidth, recipe.kv_cache
+    tp, dp, kvp, pp = (plan.get(x, 1) for x in ("tp", "dp", "kvp", "pp"))
+    ftp, fdp, ep = (ffn.get(x, 1) for x in ("tp", "dp", "ep"))
+    h, cache, gate = c["hidden_size"], recipe.kv_cache, 1 if "mamba_num_heads" in c else 2
     every = ceil(batch / pp)  # tokens of a micro-batch over all GPUs of a stage
     t, own = every / dp, bf16 if (name[:7], form) == ("gpt-oss", "mxfp4") else recipe  # its own checkpoint: attention in BF16
-
-    def op(flop, nbytes, math):
-        return max(flop / device.peak_flops(math), nbytes / rate)
-
-    def gemm(m, n, k, r=recipe):
-        size = r.operand_bytes
-        return op(2 * m * n * k, m * k * size["a"] + n * k * size["b"] + m * n * size["c"], r.math)
-
-    def reduce(tokens, ranks, rounds=2):
-        return rounds * (ranks - 1) / ranks * tokens * h * 2 / link if ranks > 1 else 0
-
-    def mix(kind):
+    owners, here = min(dp // fdp, ep), every / fdp  # groups with tokens of their own among the GPUs of a set of experts
+    mine, ways, gathered = here / owners, ftp * ep // owners, dp // fdp // owners
+    total, sent = 0.0, pp * t * h / tp * 2 if pp > 1 else 0.0
+    gemms = [(1, t, ceil(c["vocab_size"] / tp), h, bf16)]  # count, m, n, k, formats
+    for (kind, feed), n in Counter(layers(c)).items():
+        heads = c["mamba_num_heads" if kind == "mamba" else "num_attention_heads"] // tp
         if kind == "mamba":
-            heads, state = c["mamba_num_heads"] // tp, c["ssm_state_size"]
             inner, groups = heads * c["mamba_head_dim"], max(1, c["n_groups"] // tp)
-            projections = gemm(t, 2 * (inner + groups * state) + heads, h, own) + gemm(t, h, inner, own)
-            return projections + 2 * t * inner * state * 4 / rate + reduce(t, tp)  # state in FP32, read and written
-        heads, seen = c["num_attention_heads"] // tp, context
-        if kind == "mla":
+            shapes = [(2 * (inner + groups * c["ssm_state_size"]) + heads, h), (h, inner)]
+            total += n * 2 * t * inner * c["ssm_state_size"] * 4 / device.memory_bandwidth  # state in FP32, read and written
+        elif kind == "mla":
             rank, rope, nope, v = (c[x] for x in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
-            shapes = [(c["q_lora_rank"], h), (heads * (nope + rope), c["q_lora_rank"]), (rank + rope, h)]
-            shapes, scores, kept, out = [*shapes, (heads * (nope + v), rank)], 2 * rank + rope, rank + rope, heads * v
-        else:
-            size, kv, seen = (
-                c.get("head_dim", h // c["num_attention_heads"]),
-                ceil(c["num_key_value_heads"] / tp),
-                min(seen, kind),
-            )
-            shapes, scores, kept, out = [((heads + 2 * kv) * size, h)], 2 * size, 2 * kv * size, heads * size
-        total = op(
-            2 * t * heads * seen * scores / kvp, t * seen * kept * cached.bytes / kvp, cached if cached.bits == 8 else "bf16"
-        )
-        total += t * out * (1 - 1 / kvp) * 2 / link if kvp > 1 else 0
-        return total + sum(gemm(t, n, k, own) for n, k in [*shapes, (h, out // kvp)]) + reduce(t, tp * kvp)
-
-    def feed(kind):
-        groups = dp // fdp  # with tokens of their own, among the ep * ftp GPUs that share a set of experts
-        owners, here = min(groups, ep), every / fdp
-        mine, ways, gathered, gate = here / owners, ftp * ep // owners, groups // owners, 1 if "mamba_num_heads" in c else 2
-        total = reduce(mine, gathered, 1) + reduce(mine, ways, 1 if gathered > 1 else 2)
-
-        def pair(m, width):
-            return gemm(m, gate * width, h) + gemm(m, h, width)
-
-        if kind == "dense":
-            return total + pair(mine, ceil(c["intermediate_size"] / ways))
-        experts = next(c[x] for x in ("num_experts", "n_routed_experts", "num_local_experts") if x in c)
-        k, width = c["num_experts_per_tok"], c.get("moe_intermediate_size", c["intermediate_size"])
-        touched = experts / ep * (1 - (1 - k / experts) ** here)
-        total += gemm(mine, experts, h, bf16) + touched * pair(here * k / ep / touched, width // ftp)
-        if c.get("n_shared_experts"):
-            total += pair(mine, ceil(c.get("moe_shared_expert_intermediate_size", width) / ways))
-        others = (ep - 1) * (1 - comb(experts - experts // ep, k) / comb(experts, k))
-        return total + (here / ep * others * h * (recipe.activations.bytes + 2) / link if owners > 1 else 0)
-
-    total = gemm(t, ceil(c["vocab_size"] / tp), h, bf16) + (pp * t * h / tp * 2 / link if pp > 1 else 0)
-    return total + sum(n * ((mix(a) if a else 0) + (feed(b) if b else 0)) for (a, b), n in Counter(layers(c)).items())
+            q, seen, scores, kept = c["q_lora_rank"], context, 2 * rank + rope, rank + rope
+            shapes = [(q, h), (heads * (nope + rope), q), (kept, h), (heads * (nope + v), rank), (h, heads * v // kvp)]
+        elif kind:
+            size, kv = c.get("head_dim", h // c["num_attention_heads"]), ceil(c["num_key_value_heads"] / tp)
+            shapes, seen = [((heads + 2 * kv) * size, h), (h, heads * size // kvp)], min(context, kind)
+            scores, kept = 2 * size, 2 * kv * size
+        if kind:
+            gemms += [(n, t, *shape, own) for shape in shapes]
+            sent += n * 2 * (tp * kvp - 1) / (tp * kvp) * t * h * 2  # all-reduce
+        if kind and kind != "mamba":
+            peak = device.peak_flops(cache if cache.bits == 8 else "bf16")
+            work = max(2 * heads * scores / peak, kept * cache.bytes / device.memory_bandwidth)
+            total, sent = total + n * t * seen / kvp * work, sent + n * t * shapes[-1][1] * (kvp - 1) * 2
+        if feed:
+            sent += n * mine * h * 2 * ((gathered - 1) / gathered + (1 if gathered > 1 else 2) * (ways - 1) / ways)
+        if feed == "dense":
+            width = ceil(c["intermediate_size"] / ways)
+            gemms += [(n, mine, gate * width, h, recipe), (n, mine, h, width, recipe)]
+        elif feed:
+            experts = next(c[x] for x in ("num_experts", "n_routed_experts", "num_local_experts") if x in c)
+            k, width = c["num_experts_per_tok"], c.get("moe_intermediate_size", c["intermediate_size"])
+            shared = bool(c.get("n_shared_experts")) and ceil(c.get("moe_shared_expert_intermediate_size", width) / ways)
+            touched, width = experts / ep * (1 - (1 - k / experts) ** here), width // ftp
+            others = (ep - 1) * (1 - comb(experts - experts // ep, k) / comb(experts, k))
+            sent += n * here / ep * others * h * (recipe.activations.bytes + 2) * (owners > 1)
+            gemms += [(n * touched, here * k / ep / touched, *x, recipe) for x in ((gate * width, h), (h, width))]
+            gemms += [(n, mine, experts, h, bf16), (n, mine, gate * shared, h, recipe), (n, mine, h, shared, recipe)]
+    for count, m, n, k, r in gemms:
+        nbytes = (m * k * r.activations.bytes + n * k * r.weights.bytes + m * n * r.outputs.bytes) * bool(n and k)
+        total += count * max(2 * m * n * k / device.peak_flops(r.math), nbytes / device.memory_bandwidth)
+    return total + (sent / device.link_bandwidth if sent else 0)
 
 
 CASES = [
@@ -116,7 +96,6 @@ CASES = [
     ("llama-3.1-70b", "B200", "fp8_block", 33, 30000, {"tp": 16}, {"tp": 16}),  # 8 key-value heads: two GPUs hold each
     ("llama-3.1-70b", "GB300", "nvfp4", 8, 10**6, {"tp": 8, "kvp": 8}, {"tp": 64}),
     ("llama-3.1-70b", "GB200", "table2", 101, 4096, {"tp": 4, "pp": 2}, {"tp": 4, "pp": 2}),
-    ("llama-3.1-70b", "MI300X", "bf16", 64, 4096, {"tp": 2, "dp": 4}, {"tp": 2, "dp": 4}),
     ("deepseek-r1", "GB300", "nvfp4", 256, 4096, {"tp": 8}, {"tp": 8}),  # the latent on every GPU
     ("deepseek-r1", "GB300", "nvfp4", 16384, 4096, {"dp": 64}, {"ep": 64}),
     ("deepseek-r1", "H200", "fp8_block", 1, 100, {"tp": 8}, {"ep": 8}),
@@ -124,7 +103,6 @@ CASES = [
     ("deepseek-r1", "B200", "fp8_block", 512, 8192, {"dp": 8}, {"tp": 2, "ep": 4}),
     ("deepseek-r1", "GB300", "nvfp4", 32, 10**6, {"kvp": 16}, {"ep": 16}),
     ("deepseek-r1", "GB300", "fp8", 1000, 5000, {"dp": 8, "pp": 2}, {"ep": 8, "pp": 2}),
-    ("gpt-oss-120b", "H100_SXM", "bf16", 64, 100, {"tp": 8}, {"ep": 8}),
     ("gpt-oss-120b", "GB300", "mxfp4", 64, 8192, {"dp": 8}, {"ep": 8}),
     ("gemma-3-27b", "A100_SXM", "bf16", 16, 100_000, {"tp": 4}, {"tp": 4}),
     ("qwen3-0.6b", "A100_SXM", "bf16", 256, 1000, {}, {}),
@@ -163,51 +141,39 @@ def test_llama_70b_never_fits_one_h100_and_fits_eight_up_to_the_last_byte():
     assert b.feasible.tolist() == [True, True, False] and b.memory[0] == pytest.approx(weights + sequence, rel=1e-12)
 
 
-@pytest.mark.parametrize(("tp", "kvp"), [(2, 1), (16, 1), (8, 8)])
-def test_memory_counts_copied_heads_and_a_shared_output_projection(tp, kvp):
-    kv, q, ways = max(1, 8 // tp), 64 // tp, tp * kvp
-    weights = 2 * 8192 * (80 * ((q + 2 * kv + q / kvp) * 128 + 3 * 28672 / ways + 2) + 2 * 128256 / tp + 1)
-    b = step("llama-3.1-70b", "H200", "bf16", 1, 1000, {"tp": tp, "kvp": kvp}, {"tp": ways})
-    assert b.memory == pytest.approx(weights + 1000 * 2 * kv * 128 * 80 * 2 / kvp, rel=1e-9)
+R1 = 61 * ((1536 + 576) * 7168 + 1536 + 512 + 2 * 7168 + 128 * (192 * 1536 + 256 * 512 + 128 * 7168) / 8)  # norms among them
+R1 += 58 * (257 * 3 * 2048 * 7168 / 8 + 256 * 7168 + 256) + 3 * 3 * 18432 * 7168 / 8 + 2 * 129280 * 7168 / 8 + 7168
+MEMORY = {
+    "copied projections to latents": (("deepseek-r1", 1, {"tp": 8}, {"ep": 8}), 2 * R1 + 1000 * 61 * 576 * 2),
+    "two of nine sequences": (("llama-3.1-8b", 9, {"dp": 8}, {"dp": 8}), 2 * (8_030_261_248 + 2 * 1000 * 2 * 8 * 128 * 32)),
+}
+for what, q, kv, tp, kvp in (("two ways", 32, 4, 2, 1), ("copied heads", 4, 1, 16, 1), ("shared output projection", 8, 1, 8, 8)):
+    layer = (q + 2 * kv + q / kvp) * 128 + 3 * 28672 / (tp * kvp) + 2
+    byte = 2 * 8192 * (80 * layer + 2 * 128256 / tp + 1) + 1000 * 2 * kv * 128 * 80 * 2 / kvp
+    MEMORY[what] = ("llama-3.1-70b", 1, {"tp": tp, "kvp": kvp}, {"tp": tp * kvp}), byte
 
 
-def test_memory_counts_down_projections_to_latents_on_every_gpu():
-    mixer = (1536 + 576) * 7168 + 1536 + 512 + 2 * 7168 + 128 * (192 * 1536 + 256 * 512 + 128 * 7168) // 8  # norms among them
-    sparse, dense = 257 * 3 * 2048 * 7168 // 8 + 256 * 7168 + 256, 3 * 18432 * 7168 // 8
-    weights = 61 * mixer + 58 * sparse + 3 * dense + 2 * 129280 * 7168 // 8 + 7168
-    b = step("deepseek-r1", "H200", "bf16", 1, 1000, {"tp": 8}, {"ep": 8})
-    assert b.memory == pytest.approx(2 * weights + 1000 * 61 * 576 * 2, rel=1e-9)
+@pytest.mark.parametrize("what", MEMORY)
+def test_memory_is_what_the_fullest_gpu_holds(what):
+    (name, batch, *plans), byte = MEMORY[what]
+    assert step(name, "H200", "bf16", batch, 1000, *plans).memory == pytest.approx(byte, rel=1e-9)
 
 
-def test_memory_of_the_fullest_gpu_rounds_sequences_up():
-    nine, sixteen = (step("llama-3.1-8b", batch=b, attention={"dp": 8}).memory for b in (9, 16))
-    assert nine == sixteen
+@pytest.mark.parametrize("card", ["RTX_5090", "H100_PCIE", "B300", "MI300X", "L4", "L40S", "RTX_PRO_6000"])
+def test_only_measured_devices_are_calibrated(card):
+    assert step(attention={"tp": 8}).calibrated and not step(ideal=True).calibrated and not step(form="w4a16").calibrated
+    plans = ({"dp": 8}, {"ep": 8}) if hw.device(card).link_bandwidth else ()
+    b = step("qwen3-30b-a3b", card, "bf16", 8, 1000, *plans)
+    assert not b.calibrated and any(note.startswith("gemm takes the constants of") for note in b.notes)
 
 
-def test_only_measured_devices_are_calibrated():
-    assert step(attention={"tp": 8}).calibrated and not step(ideal=True).calibrated
-    for card, form in (("RTX_5090", "nvfp4"), ("MI300X", "bf16"), ("L40S", "fp8"), ("H100_SXM", "w4a16")):
-        b = step("llama-3.1-8b", card, form)
-        assert not b.calibrated and any(note.startswith(("gemm takes", "recipe w4a16 takes")) for note in b.notes)
-
-
-@pytest.mark.parametrize("card", [name for name in hw.device_names() if hw.device(name).link_bandwidth and name != "T4"])
-def test_every_device_with_a_link_runs_experts_over_eight(card):
-    assert step("qwen3-30b-a3b", card, "bf16", attention={"dp": 8}, ffn={"ep": 8}).seconds > 0
-
-
-def test_published_steps_within_a_quarter():
+def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
     for tp, published in ((2, 17.4), (4, 11.8), (8, 9.1)):  # Llama-3.1-70B in FP8 on H100, vLLM
         assert step(attention={"tp": tp}).seconds * 1e3 == pytest.approx(published, rel=0.25)
     assert step(*CASES[0]).seconds * 1e3 == pytest.approx(20.7, rel=0.25)
     assert step(*CASES[0], ideal=True).seconds * 1e3 == pytest.approx(17.4, rel=0.02)
-
-
-def test_serving_sample_within_20_percent_and_35_for_each_model_and_device():
-    error, where = (
-        np.abs(served()["modelled"] / served()["tpot"] - 1),
-        list(zip(served()["model"], served()["device"], strict=True)),
-    )
+    rows = served()
+    error, where = np.abs(rows["modelled"] / rows["tpot"] - 1), list(zip(rows["model"], rows["device"], strict=True))
     medians = [np.median(error[[at == key for at in where]]) for key, n in Counter(where).items() if n >= 20]
     assert np.median(error) < 0.20 and len(medians) == 14 and max(medians) < 0.35
 
@@ -220,50 +186,34 @@ def test_stages_of_a_server_prefill_different_prompts_at_once():
     assert token == pytest.approx(decode + 63 / 128 * prefill / 2)  # `prefill`: one of the two prompts passes both stages
 
 
-# Calibration --------------------------------------------------------------------------------------------------------------
-
 CALIBRATED = {(c.operation, c.device, c.precision, c.framework): c for c in calibration_cases.cases()}
+LIMITS = {  # of the mean held-out error of each subset [%]
+    "gemm GB300 bf16 sglang": (6, 9), "gemm A100_SXM bf16 sglang": (6, 9), "gemm H100_SXM bf16 sglang": (7, 9),
+    "gemm GB300 fp8_block sglang": (8, 11), "gemm GB300 nvfp4 sglang": (9, 12), "gemm B200 nvfp4 sglang": (11, inf),
+    "dispatch GB200  trtllm": (7,), "combine GB200  trtllm": (7,),
+    **{f"attention_decode {card} {form} sglang": (15,) for card in ("GB300", "H100_SXM") for form in ("bf16", "fp8")},
+    **{f"moe {card} fp8_block trtllm": (6, 6) for card in ("GB300", "GB200", "B200", "H200", "H100_SXM")},
+}  # fmt: skip
 ACCURACY = [line.split(",") for line in DATA.joinpath("accuracy.csv").read_text().splitlines()[1:]]
 
 
 @pytest.mark.parametrize("key", CALIBRATED, ids=" ".join)
-def test_shipped_constants_give_the_shipped_error_and_stay_in_bounds(key):
+def test_shipped_constants_give_the_shipped_error_within_limits_and_bounds(key):
     case, c, rows = CALIBRATED[key], calibration.constants(*key), [row for row in ACCURACY if row[:4] == list(key)]
     assert c.measured and set(c) == set(case.bounds) and len(c) <= 8 and [row[5] for row in rows] == list(case.subsets)
     assert all(low * 0.999 <= c[name] <= high * 1.001 for name, (_, low, high) in case.bounds.items())
     assert all(c[share] <= 1 for share in ("peak", "bandwidth", "quantize", "rate") if share in c)
-    for (*_, count, mean, median, _), subset in zip(rows, case.subsets.values(), strict=True):
+    limits = LIMITS.get(" ".join(key), (inf,) * len(rows))
+    for (*_, count, mean, median, _), subset, limit in zip(rows, case.subsets.values(), limits, strict=True):
         held = case.held & subset
         error = 100 * np.abs(case.predict(c, held) / case.seconds[held] - 1)
-        assert 0 < held.sum() == int(count) < subset.sum()
+        assert 0 < held.sum() == int(count) < subset.sum() and error.mean() <= limit
         assert (error.mean(), np.median(error)) == pytest.approx((float(mean), float(median)), abs=0.02)
-
-
-LIMITS = {
-    "gemm GB300 bf16 sglang large": 6, "gemm A100_SXM bf16 sglang large": 6, "gemm H100_SXM bf16 sglang large": 7,
-    "gemm GB300 bf16 sglang all": 9, "gemm A100_SXM bf16 sglang all": 9, "gemm H100_SXM bf16 sglang all": 9,
-    "gemm GB300 fp8_block sglang large": 8, "gemm GB300 fp8_block sglang all": 11, "gemm GB300 nvfp4 sglang large": 9,
-    "gemm GB300 nvfp4 sglang all": 12, "gemm B200 nvfp4 sglang large": 11, "dispatch GB200  trtllm all": 7,
-    "combine GB200  trtllm all": 7, "attention_decode GB300 bf16 sglang all": 15, "attention_decode GB300 fp8 sglang all": 15,
-    "attention_decode H100_SXM bf16 sglang all": 15, "attention_decode H100_SXM fp8 sglang all": 15,
-    **{f"moe {x} fp8_block trtllm {s}": 6 for x in ("GB300", "GB200", "B200", "H200", "H100_SXM") for s in ("tp 1", "all")},
-}  # fmt: skip
-
-
-def test_held_out_errors_are_small():
-    mean = {" ".join((*row[:4], row[5])): float(row[7]) for row in ACCURACY}
-    assert {name: mean[name] for name, limit in LIMITS.items() if mean[name] > limit} == {}
-
-
-def test_pairs_of_n_and_k_are_held_out_whole():
-    case = CALIBRATED["gemm", "GB300", "bf16", "sglang"]
-    pairs = [set(zip(case.shape["n"][rows], case.shape["k"][rows], strict=True)) for rows in (case.held, ~case.held)]
-    assert pairs[0] and not pairs[0] & pairs[1] and len(pairs[0]) == round(len(pairs[0] | pairs[1]) / 3)
-
-
-@pytest.mark.parametrize("key", [("moe", "H100_SXM", "fp8_block", "trtllm"), ("dispatch", "GB200", "", "trtllm")])
-def test_refitting_gives_the_shipped_constants(key):
-    assert fitted(CALIBRATED[key]) == pytest.approx(dict(calibration.constants(*key)), rel=0.01)
+    if key[:3] in (("moe", "H100_SXM", "fp8_block"), ("dispatch", "GB200", "")):
+        assert fitted(case) == pytest.approx(dict(c), rel=0.01)
+    if key[0] == "gemm":  # pairs of n and k are held out whole, with all their m
+        pairs = [set(zip(case.shape["n"][out], case.shape["k"][out], strict=True)) for out in (case.held, ~case.held)]
+        assert not pairs[0] & pairs[1] and len(pairs[0]) == round(len(pairs[0] | pairs[1]) / 3)
 
 
 def test_fit_recovers_constants_keeps_to_bounds_and_with_a_scale_resists_outliers():
@@ -277,9 +227,6 @@ def test_fit_recovers_constants_keeps_to_bounds_and_with_a_scale_resists_outlier
     seconds = np.where(rng.random(600) < 0.1, 3, 1) * seconds
     assert calibration.fit(model, seconds, free, scale=0.03) == pytest.approx(true, rel=0.02)
     assert calibration.fit(model, seconds, free)["b"] > 1.08 * 2
-
-
-# Collectives, kernels, tables, speed --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
@@ -301,51 +248,42 @@ def test_remote_copies_equal_a_draw_of_experts(top_k, experts, ep):
     assert copies == pytest.approx(hw.remote_copies(top_k, experts, ep), rel=0.01)
 
 
-def test_cold_share_goes_from_nothing_to_all():
-    share = kernels.cold_share(np.array([0, 1e-6, 0.36, 0.72, 1.44, 1e3, inf]) * hw.H100_SXM.l2, hw.H100_SXM)
-    assert share[0] == 0 and share[2] < 0.005 and share[3] == 0.5 and share[4] > 0.995 and (share[-2:] == 1).all()
-    assert (np.diff(share) >= 0).all()
-
-
 @pytest.mark.parametrize("card", ["A100_SXM", "H100_SXM", "H100_PCIE", "GB200", "GB300", "MI300X", "RTX_4090"])
-def test_every_kernel_takes_a_positive_time(card):
+def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card):
     rng, device = np.random.default_rng(0), hw.device(card)
     (a, b, c, d), (h, ranks) = np.round(10 ** rng.uniform(0, 6, (4, 1000))), rng.integers(2, 73, (2, 1000))
     work = {"flops": a * b * h, "cache_elements": 256 * a * b, "batch": a, "context": b, "heads": h, "kv_heads": 1, "size": 256}
     experts = hw.Experts(tokens=a, pairs=8 * a, touched=np.minimum(a, h), local=h, hidden=b, width=c)
-    times = {"gemm": hw.gemm_time(a, b, c, card, "bf16")}
+    math, recipe = device.peak_flops("bf16"), hw.recipe("bf16")
+    times = {"gemm": hw.gemm_kernel_seconds(a, b, c, device, recipe, calibration.constants("gemm", card, "bf16"))}
     for name in ("moe", "moe_fused"):
-        given = calibration.constants(name, card, "fp8_block")
-        times[name] = kernels.expert_seconds(experts, 1, 1, device, device.peak_flops("bf16"), given)
+        times[name] = kernels.expert_seconds(experts, 1, 1, device, math, calibration.constants(name, card, "fp8_block"))
     for name in ("attention_decode", "mla_decode", "attention_prefill", "mla_prefill"):
         run = hw.Work(**work, latent=1088 * (name[0] == "m"), queries=1 if name.endswith("decode") else np.minimum(b, d))
         model = kernels.decode_attention_seconds if name.endswith("decode") else kernels.prefill_attention_seconds
-        times[name] = model(run, 2, device, device.peak_flops("bf16"), calibration.constants(name, card, "bf16"))
+        times[name] = model(run, 2, device, math, calibration.constants(name, card, "bf16"))
     for name, model in (("all-reduce", "all_reduce"), ("ring", "ring"), ("dispatch", "all_to_all"), ("combine", "all_to_all")):
         times[name] = getattr(kernels, f"{model}_seconds")(a, ranks, 1e11, calibration.constants(name, card, ""))
+    full = kernels.cold_share(np.array([0, 1e-6, 0.36, 0.72, 1.44, 1e3, inf]) * (device.l2 or 1), device)
+    assert not device.l2 or np.round(full, 2).tolist() == [0, 0, 0, 0.5, 1, 1, 1]
     assert {name for name, t in times.items() if t.shape != (1000,) or not ((t > 0) & np.isfinite(t)).all()} == set()
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: step(attention={"tp": 8}, ffn={"tp": 4}), "attention and ffn must use the same GPUs, got 8 and 4"),
-        (lambda: step(attention={"tp": 2, "pp": 2}, ffn={"tp": 4}), "attention and ffn must have the same stages"),
-        (lambda: step(attention={"tp": 128}), "attention tp must divide query heads = 64, got 128"),
-        (lambda: step("deepseek-r1", attention={"dp": 24}, ffn={"ep": 24}), "ffn ep must divide experts = 256, got 24"),
-        (lambda: step(card="RTX_5090", attention={"tp": 2}), "device must have a link .* got RTX_5090 without one"),
-        (lambda: step(card="A100_SXM"), "(recipe|precision) must be one A100_SXM has a dense peak for .* got 'fp8'"),
-        (lambda: step(batch=0), "batch must be >= 1, got 0"),
-        (lambda: step(context=1.5), "context must be a whole number, got 1.5"),
-        (lambda: step(framework="tgi"), "framework must be one of sglang, trtllm, vllm, got 'tgi'"),
-        (lambda: hw.measurements("gemm"), "table must be one of .*attention_decode.* got 'gemm'"),
-        (lambda: hw.measurements("moe"), "device must be one of GB300, .* for moe, got None"),
-        (lambda: hw.measurements("mla_decode", "A100_SXM"), "device must be one of GB300, .* for mla_decode, got 'A100_SXM'"),
-        (lambda: hw.measurements("moe", "GB300", top_k=8), "column must be one of .*tokens.* got 'top_k'"),
-        (lambda: calibration.constants("softmax", "GB300", "bf16"), "operation must be one of .* got 'softmax'"),
-        (lambda: calibration.constants("moe", "GB300", "bf16", "nccl"), "framework must be one of trtllm, got 'nccl'"),
-    ],
-)
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda: step(attention={"tp": 8}, ffn={"tp": 4}), "attention and ffn must use the same GPUs, got 8 and 4"),
+    (lambda: step(attention={"tp": 128}), "attention tp must divide query heads = 64, got 128"),
+    (lambda: step("deepseek-r1", attention={"dp": 24}, ffn={"ep": 24}), "ffn ep must divide experts = 256, got 24"),
+    (lambda: step(card="RTX_5090", attention={"tp": 2}), "device must have a link .* got RTX_5090 without one"),
+    (lambda: step(card="A100_SXM"), "(recipe|precision) must be one A100_SXM has a dense peak for .* got 'fp8'"),
+    (lambda: step(batch=0), "batch must be >= 1, got 0"),
+    (lambda: step(framework="tgi"), "framework must be one of sglang, trtllm, vllm, got 'tgi'"),
+    (lambda: hw.measurements("gemm"), "table must be one of .*attention_decode.* got 'gemm'"),
+    (lambda: hw.measurements("moe"), "device must be one of GB300, .* for moe, got None"),
+    (lambda: hw.measurements("mla_decode", "A100_SXM"), "device must be one of GB300, .* for mla_decode, got 'A100_SXM'"),
+    (lambda: hw.measurements("moe", "GB300", top_k=8), "column must be one of .*tokens.* got 'top_k'"),
+    (lambda: calibration.constants("softmax", "GB300", "bf16"), "operation must be one of .* got 'softmax'"),
+    (lambda: calibration.constants("moe", "GB300", "bf16", "nccl"), "framework must be one of trtllm, got 'nccl'"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, says):
     with pytest.raises(ValueError, match=says):
         call()
@@ -362,13 +300,11 @@ def test_tables_are_the_files_they_were(file):
     assert 0 < columns["tpot" if table == "serving" else "seconds"].min() < 0.1
 
 
-def test_a_million_gemms_take_under_two_seconds():
+def test_a_million_gemms_take_under_two_seconds_and_a_thousand_steps_under_50_milliseconds():
     m, n, k = np.random.default_rng(0).integers(1, 20000, (3, 10**6))
     assert min(timeit.repeat(lambda: hw.gemm_time(m, n, k, "GB300", "bf16"), number=1, repeat=3)) < 2
-
-
-@pytest.mark.parametrize(("name", "plans"), [("llama-3.1-70b", [{"tp": 8}]), ("deepseek-r1", [{"dp": 8}, {"ep": 8}])])
-def test_a_thousand_steps_take_under_50_milliseconds(name, plans):
-    batch, context = np.arange(1, 26)[:, None] * 16, np.arange(1, 41)[None] * 1000
-    for shape in ((batch, context), np.broadcast_arrays(batch, context)):
-        assert min(timeit.repeat(lambda s=shape: step(name, "H200", "fp8", *s, *plans), number=1, repeat=3)) < 0.05
+    sparse = np.arange(1, 26)[:, None] * 16, np.arange(1, 41)[None] * 1000
+    for shape in (sparse, np.broadcast_arrays(*sparse)):
+        for name, plans in (("llama-3.1-70b", [{"tp": 8}]), ("deepseek-r1", [{"dp": 8}, {"ep": 8}])):
+            case = name, "H200", "fp8", *shape, *plans
+            assert min(timeit.repeat(lambda c=case: step(*c), number=1, repeat=3)) < 0.05
