@@ -495,7 +495,7 @@ What is held out, and whose kernels they are:
 
 {held_list()}
 
-The models are as small as that of the GEMM: five to seven constants.
+The models are as small as that of the GEMM: three to seven constants each.
 
 :::{{dropdown}} The constants, over all devices and formats
 **Attention, decode**

@@ -17,18 +17,16 @@ import numpy as np
 from hwdesign._check import choice, numbers, positive
 from hwdesign.catalogue.device import device as as_device
 
-# Devices without tables of their own, and the measured one whose constants they take: the same chip, else the same age.
+# Measured devices whose constants a device takes where it has no table: the same chip, else the same age; then the rest.
 STAND_INS = {
-    "GB200": ("B200", "GB300", "H100_SXM"),
-    "B300": ("GB300", "B200", "H100_SXM"),
-    "B200": ("GB200", "GB300", "H100_SXM"),
-    "GB300": ("B200", "GB200", "H100_SXM"),
-    "RTX_5090": ("B200", "GB300", "H100_SXM"),
-    "RTX_PRO_6000": ("B200", "GB300", "H100_SXM"),
-    "H200": ("H100_SXM", "B200", "GB200"),
-    "A100_SXM": ("H100_SXM", "B200", "GB200"),
+    "GB200": ("B200", "GB300"),
+    "B300": ("GB300", "B200"),
+    "B200": ("GB200", "GB300"),
+    "GB300": ("GB200", "B200"),
+    "RTX_5090": ("B200", "GB300"),
+    "RTX_PRO_6000": ("B200", "GB300"),
 }
-OTHERS = ("H100_SXM", "B200", "GB200", "GB300")
+OTHERS = ("H100_SXM", "B200", "GB200")
 NEAREST = {"bf16": "fp8_block", "fp8": "fp8_block", "nvfp4": "fp8_block", "fp8_block": "fp8"}  # formats, where one is missing
 FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was measured
 
@@ -127,7 +125,7 @@ def _nearest(operation, device, precision, framework):
     precisions = [precision]
     while precisions[-1] in NEAREST and NEAREST[precisions[-1]] not in precisions:
         precisions.append(NEAREST[precisions[-1]])
-    for place in (device, *(STAND_INS.get(device, OTHERS) if framework is None else ())):
+    for place in (device, *((*STAND_INS.get(device, ()), *OTHERS) if framework is None else ())):
         for form in precisions:
             for name in frameworks:
                 if (operation, place, form, name) in _fitted():

@@ -6,6 +6,7 @@ that a small batch meets: fixed times, small kernels, latencies of exchanges.
 """
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -331,7 +332,7 @@ def _time(model, device, recipe, batch, context, new, attention, ffn, ideal, fra
     for exchange in [*done.exchanges, *_sends(model, micro, new, attention)]:
         terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange)
     terms["small kernels"] = terms["small kernels"] + clock.small(done)
-    memory = _memory(model, clock.recipe, batch, context, attention, ffn)
+    memory = _memory(model, clock, done, batch, context, attention)
     return Breakdown(terms={name: scalar_or_array(value) for name, value in terms.items()}, memory=memory,
                      capacity=clock.device.memory_capacity, notes=tuple(clock.notes), ideal=ideal)  # fmt: skip
 
@@ -344,13 +345,20 @@ def _sends(model, batch, new, plan):
     return [Exchange(kind="send", elements=elements, ranks=2, count=plan.pp)]
 
 
-def _memory(model, recipe, batch, context, attention, ffn):
-    """Weights and cache on one GPU [byte]; what is not cut by a plan is on every GPU, stages share blocks evenly."""
-    owners = min(max(1, attention.dp // ffn.dp), ffn.ep)  # as in step(): where tokens are replicated, weights are split
-    dense = ffn.tp * (ffn.ep // owners)
-    ways = {"attention": attention.tp, "mamba": attention.tp, "embedding": attention.tp, "head": attention.tp, "ffn": dense,
-            "shared experts": dense, "experts": ffn.tp * ffn.ep}  # fmt: skip
-    weights = sum(size / ways.get(part, 1) for part, size in model.weight_bytes(recipe).items()) / attention.pp
-    cache = model.kv_bytes_per_gpu(context, attention.tp, recipe.kv_cache) / (attention.kvp * attention.pp)
-    state = model.state_bytes() / (attention.tp * attention.pp)
-    return scalar_or_array(weights + np.asarray(batch) / attention.dp * (cache + state))
+def _memory(model, clock, done, batch, context, attention):
+    """Weights and cache on the fullest GPU [byte]: each GPU keeps the matrices it multiplies by; stages share blocks evenly.
+
+    Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
+    """
+    low, form = model.low_precision_parts(clock.recipe), clock.recipe.weights.bytes
+    size = {part: form if part in low else BF16.bytes for part in TERM_OF}
+    weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
+    weights += sum(e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"] for e in done.experts)
+    vectors = sum(
+        n * w.elements for block, n in Counter(model.blocks).items() for w in block.weights(model.hidden_size) if not w.matmul
+    )
+    table = 0 if model.tied_embeddings else -(-model.vocab_size // attention.tp) * model.hidden_size
+    weights += (vectors + table + (model.positions + 1) * model.hidden_size) * BF16.bytes
+    cache = model.kv_bytes_per_gpu(context, attention.tp, clock.recipe.kv_cache) / attention.kvp
+    held = np.ceil(np.asarray(batch) / attention.dp) * (cache + model.state_bytes() / attention.tp)
+    return scalar_or_array((weights + held) / attention.pp)

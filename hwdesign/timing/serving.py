@@ -59,4 +59,6 @@ def time_per_output_token(model, device, recipe, *, concurrency, input_tokens, o
     full = np.ceil(concurrency / group) * group  # each group of GPUs has the same number of sequences
     decode = decode_step(model, device, recipe, batch=full, context=np.ceil(input_tokens + output_tokens / 2), **plans)
     prefill = prefill_step(model, device, recipe, batch=group, context=input_tokens, **plans)
-    return scalar_or_array(decode.seconds + (concurrency - 1) / output_tokens * prefill.seconds / attention.dp)
+    return scalar_or_array(
+        decode.seconds + (concurrency - 1) / output_tokens * prefill.seconds / group
+    )  # a prompt for each group
