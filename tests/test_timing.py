@@ -46,7 +46,7 @@ def hand_bound(name, card, form, batch, context, plan, ffn):
     t, own = every / dp, bf16 if (name[:7], form) == ("gpt-oss", "mxfp4") else recipe  # its own checkpoint: attention in BF16
     owners, here = min(dp // fdp, ep), every / fdp  # groups with tokens of their own among the GPUs of a set of experts
     mine, ways, gathered = here / owners, ftp * ep // owners, dp // fdp // owners
-    total, sent = 0.0, pp * t * h / tp * 2 if pp > 1 else 0.0
+    total, sent = 0.0, ((pp - 1) * h / tp + 1) * t * 2 if pp > 1 else 0.0
     gemms = [(1, t, ceil(c["vocab_size"] / tp), h, bf16)]  # count, m, n, k, formats
     for (kind, feed), n in Counter(layers(c)).items():
         heads = c["mamba_num_heads" if kind == "mamba" else "num_attention_heads"] // tp
@@ -100,7 +100,7 @@ CASES = [
     ("deepseek-r1", "H200", "fp8_block", 512, 8192, {"dp": 2, "tp": 8}, {"ep": 16}),
     ("deepseek-r1", "B200", "fp8_block", 512, 8192, {"dp": 8}, {"tp": 2, "ep": 4}),
     ("deepseek-r1", "GB300", "nvfp4", 32, 10**6, {"kvp": 16}, {"ep": 16}),
-    ("deepseek-r1", "GB300", "fp8", 1000, 5000, {"dp": 8, "pp": 2}, {"ep": 8, "pp": 2}),
+    ("deepseek-r1", "GB300", "fp8", 1024, 5000, {"dp": 8, "pp": 2}, {"ep": 8, "pp": 2}),
     ("gpt-oss-120b", "GB300", "mxfp4", 64, 8192, {"dp": 8}, {"ep": 8}),
     ("gemma-3-27b", "A100_SXM", "bf16", 16, 100_000, {"tp": 4}, {"tp": 4}),
     ("qwen3-0.6b", "A100_SXM", "bf16", 256, 1000, {}, {}),

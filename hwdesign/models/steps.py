@@ -242,7 +242,7 @@ class _Step:
 
     def __init__(self, hidden, batch, context, new_tokens, attention, ffn):
         self.hidden, self.context, self.new_tokens, self.attention, self.ffn = hidden, context, new_tokens, attention, ffn
-        self.batch = batch / attention.dp  # sequences an attention GPU sees
+        self.batch = np.ceil(batch / attention.dp)  # sequences of the fullest attention GPU: the others wait for it
         self.tokens = self.batch * new_tokens
         self.all_tokens = batch * new_tokens
         self.gemms, self.work, self.experts, self.exchanges, self.count = [], [], [], [], 1

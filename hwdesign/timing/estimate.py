@@ -338,11 +338,12 @@ def _time(model, device, recipe, batch, context, new, attention, ffn, ideal, fra
 
 
 def _sends(model, batch, new, plan):
-    """What a micro-batch hands from stage to stage, and its tokens back to the first."""
+    """What a micro-batch hands from stage to stage: a hidden vector a token, and from the last to the first a token alone."""
     if plan.pp == 1:
         return []
-    elements = batch * new * model.hidden_size / (plan.dp * plan.tp)
-    return [Exchange(kind="send", elements=elements, ranks=2, count=plan.pp)]
+    tokens = np.ceil(batch / plan.dp) * new
+    between = Exchange(kind="send", elements=tokens * model.hidden_size / plan.tp, ranks=2, count=plan.pp - 1)
+    return [between, Exchange(kind="send", elements=tokens, ranks=2)]
 
 
 def _memory(model, clock, done, batch, context, attention):
