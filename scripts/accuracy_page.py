@@ -2,23 +2,26 @@
 
 import csv
 import functools
+import re
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from calibration_cases import HELD_EP, attention_case, gemm_case
+from calibration_cases import GEMM_BF16, GEMM_QUANTIZED, HELD_EP, attention_case, gemm_case
 from fit_calibration import fitted
 from serving_error import served, served_recipe
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas.experts import distinct_experts
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
 from hwdesign.timing.calibration import constants
-from hwdesign.timing.estimate import decode_step
+from hwdesign.timing.estimate import decode_step, gemm_time
+from hwdesign.timing.gemm_kernel import TILES
 from hwdesign.timing.silicon import gemm_grid, measurements, slices, tables
 
 LABEL = '<span class="hw-label hw-{0}">{0}</span>'
@@ -51,11 +54,11 @@ MEANING = {
         "bandwidth": "memory rate reached, as a share of the datasheet's",
         "feed": "rate at which all SMs together take operands from the L2 cache, in units of the memory bandwidth",
         "fixed": "time of a GEMM that does nothing: launch in a CUDA graph, start, drain",
-        "overlap": "how far math and memory overlap: 1 one after the other, large the roofline",
-        "balance": "share of the empty places of the last wave that is filled",
-        "wave": "time of a wave of tiles beside its main loop (BF16)",
-        "split": "shortest part of K that a split produces [element] (BF16)",
-        "chain": "least time a tile takes for one element of K, however few tiles there are (low precision)",
+        "overlap": "1: math and memory one after the other; large: both fully at the same time",
+        "balance": "1: a last wave that is half full costs half a wave; 0: it costs a whole one",
+        "wave": "time each wave of tiles costs besides its multiplications (BF16)",
+        "split": "a split gives each part at least this much of K (BF16)",
+        "chain": "least time a tile takes for one element of K, even alone on an SM (low precision)",
         "quantize": "rate of the pass that quantizes the inputs, as a share of the memory bandwidth (low precision)",
     },
     "attention_decode": {
@@ -104,6 +107,12 @@ def accuracy(operation, **equal):
 
 
 FORMATS = ("bf16", "fp8", "fp8_block", "nvfp4")
+# Steps composed from kernel tables by aiconfigurator 0.12.0 [ms], read 2026-11-29
+COMPOSED = (
+    {"model": "llama-3.1-8b", "tp": 1, "formats": "bf16", "batch": 64, "context": 8192, "ms": 20.7},
+    {"model": "deepseek-r1", "tp": 8, "formats": "fp8_block, BF16 cache", "batch": 1, "context": 1024, "ms": 6.9},
+    {"model": "deepseek-r1", "tp": 8, "formats": "fp8_block, BF16 cache", "batch": 64, "context": 1024, "ms": 27.2},
+)
 
 
 def gemm_rows():
@@ -164,7 +173,7 @@ def ablation_table():
     names = list(dict.fromkeys(r["model"] for r in rows))
     order = ["full", "smooth roofline", "roofline", "datasheet roofline", "local lookup (no model)"]
     cell = {(r["model"], r["device"], r["precision"]): f"{float(r['large']):.1f} / {float(r['all']):.1f}" for r in rows}
-    count = {r["model"]: r["constants"] for r in rows}
+    count = {n: ", ".join(dict.fromkeys(r["constants"] for r in rows if r["model"] == n)) for n in names}
     body = []
     for name in order + [n for n in names if n not in order]:
         label = f"**{name}**" if name == "full" else name
@@ -222,8 +231,15 @@ def constant_rows(operation):
         found = [r for r in data("constants.csv") if r["operation"] == operation and r["constant"] == name]
         values, unit = sorted(float(r["value"]) for r in found), found[0]["unit"]
         low, middle, high = (quantity(values[i], unit) for i in (0, len(values) // 2, -1))
-        out.append([f"`{name}`", meaning, low, middle, high])
+        out.append([f"`{name}`", meaning, f"{low} to {high}", middle])
     return out
+
+
+def at_a_bound():
+    """(number of GEMM constants that rest at a bound of their fit, number of all)."""
+    bounds = GEMM_BF16 | GEMM_QUANTIZED
+    rows = [(r["constant"], float(r["value"])) for r in data("constants.csv") if r["operation"] == "gemm"]
+    return sum(any(np.isclose(value, edge, rtol=1e-3, atol=0) for edge in bounds[name][1:]) for name, value in rows), len(rows)
 
 
 def error_panel(row):
@@ -246,19 +262,12 @@ def error_panel(row):
 
 
 def map_panels():
-    """Panels of the error map: a row a device, a column a format, SGLang."""
-    out = []
-    for device in dict.fromkeys(s["device"] for s in slices()):
-        for precision in ("bf16", "fp8", "fp8_block", "nvfp4"):
-            row = [s for s in slices() if (s["device"], s["precision"], s["framework"]) == (device, precision, "sglang")]
-            out.append(error_panel(row[0]) if row else None)
-    return out
+    """Panels of the error map: every slice of SGLang."""
+    return [error_panel(row) for row in slices() if row["framework"] == "sglang"]
 
 
 def switch_lines(n=8192, k=8192):
     """(m, lines) of the kernel switch on H100."""
-    from hwdesign.timing.estimate import gemm_time
-
     grid = gemm_grid("H100_SXM", "fp8_block", "sglang")
     m = grid.m[(grid.m >= 32) & (grid.m <= 8192)]
     lines = {}
@@ -289,11 +298,13 @@ def served_error(chosen=slice(None)):
 
 
 def served_rows():
-    """One row a model and device, then one a range of concurrency."""
+    """One row a model, device and engine."""
     rows, out = served(), []
-    for (model, device), count in sorted(Counter(zip(rows["model"], rows["device"], strict=True)).items()):
-        absolute, signed = served_error((rows["model"] == model) & (rows["device"] == device))
-        out.append([config.load(str(model)).name, device, count, f"{absolute:.0f}", f"{signed:+.0f}"])
+    for (model, device, engine), count in sorted(
+        Counter(zip(rows["model"], rows["device"], rows["framework"], strict=True)).items()
+    ):
+        absolute, signed = served_error((rows["model"] == model) & (rows["device"] == device) & (rows["framework"] == engine))
+        out.append([config.load(str(model)).name, device, FRAMEWORKS[str(engine)], count, f"{absolute:.0f}", f"{signed:+.0f}"])
     return out
 
 
@@ -318,6 +329,7 @@ def llama_rows():
         b = decode_step(model, "H100_SXM", recipe, batch=4, context=1536, attention=plan, ffn=plan)
         matrices = sum(b.terms[t] for t in ("projections", "ffn", "head"))
         terms = [matrices, b.terms["attention"], b.terms["communication"], b.terms["small kernels"]]
+        terms.append(rows["modelled"][i] - b.seconds)  # what the others' prompts add
         cells = [f"{x * 1e3:.1f}" for x in (rows["tpot"][i], rows["modelled"][i])]
         out.append(
             [plan.tp, *cells, f"{100 * (rows['modelled'][i] / rows['tpot'][i] - 1):+.0f}", *(f"{t * 1e3:.1f}" for t in terms)]
@@ -326,30 +338,16 @@ def llama_rows():
 
 
 def composed_rows():
-    """Three steps that another tool composed from kernel tables, ours beside them."""
-    eight = {"attention": Plan(tp=8), "ffn": Plan(tp=8)}
-    r1 = replace(as_recipe("fp8_block"), kv_cache=BF16)
-    points = (
-        ("llama-3.1-8b", "bf16", {"batch": 64, "context": 8192}, 20.7),
-        ("deepseek-r1", r1, {"batch": 1, "context": 1024, **eight}, 6.9),
-        ("deepseek-r1", r1, {"batch": 64, "context": 1024, **eight}, 27.2),
-    )
+    """Steps that another tool composed from its kernel tables, ours beside them [ms]."""
+    recipes = {"bf16": as_recipe("bf16"), "fp8_block, BF16 cache": replace(as_recipe("fp8_block"), kv_cache=BF16)}
     out = []
-    for name, recipe, load, theirs in points:
-        model = config.load(name)
-        ours = decode_step(model, "H200", recipe, **load)
-        ideal = decode_step(model, "H200", recipe, **load, ideal=True)
-        gpus = load.get("attention", Plan()).gpus
-        what = f"{model.name}, {gpus} x H200, batch {load['batch']}, context {load['context']:,}"
-        out.append(
-            [
-                what,
-                f"{theirs:.1f}",
-                f"{ours.seconds * 1e3:.1f}",
-                f"{ideal.seconds * 1e3:.1f}",
-                f"{ours.terms['experts'] * 1e3:.1f}",
-            ]
-        )
+    for r in COMPOSED:
+        model, plan = config.load(r["model"]), Plan(tp=r["tp"])
+        load = {"batch": r["batch"], "context": r["context"], "attention": plan, "ffn": plan}
+        ours, ideal = (decode_step(model, "H200", recipes[r["formats"]], **load, ideal=ideal) for ideal in (False, True))
+        what = f"{model.name}, {r['tp']} x H200, {r['formats']}, batch {r['batch']}, context {r['context']:,}"
+        times = [f"{t * 1e3:.1f}" for t in (ours.seconds, ours.terms["experts"], ideal.seconds)]
+        out.append([what, f"{r['ms']:.1f}", times[0], f"{100 * (ours.seconds * 1e3 / r['ms'] - 1):+.0f}", *times[1:]])
     return out
 
 
@@ -370,14 +368,16 @@ def others_table():
             for x in ("large", "all")
         ]
         ours.append(" / ".join(f"{float(x):.0f}" for x in pair))
-    body.append(["**hwdesign**", "The model of this page, fitted on other shapes of the same tables.", *ours])
+    roof = {
+        (r["device"], r["precision"]): f"{float(r['large']):.0f} / {float(r['all']):.0f}"
+        for r in data("ablation.csv")
+        if r["model"] == "datasheet roofline"
+    }
+    body.append(["datasheet roofline", "The bound of this book, all held-out shapes.", *(roof.get(c, "–") for c in columns)])
+    body.append(
+        ["**hwdesign**", "The model of this page, fitted on other shapes of the same tables; all held-out shapes.", *ours]
+    )
     return ["package", "its model", *(f"{d} `{p}`" for d, p in columns)], body
-
-
-def best_and_worst(operation, subset):
-    """(smallest, largest) held-out error of an operation's cases, as text."""
-    errors = sorted(float(r["mape"]) for r in accuracy(operation, subset=subset))
-    return f"{errors[0]:.1f} to {errors[-1]:.1f} %"
 
 
 def unseen_heads(heads=128):
@@ -401,183 +401,238 @@ def floor_numbers():
     return int((floor > rows["seconds"]).sum()), len(floor), int((floor / 2 > rows["seconds"]).sum())
 
 
+def ruled(table, header, body):
+    """A Markdown table whose columns of numbers are set right and never broken."""
+    lines = table(header, body).split("\n")
+    number = re.compile(r"[-+–\d.,/ %]*( ?(µs|ns|element|to) ?[-+–\d.,/ ]*)*")
+    numeric = [all(number.fullmatch(str(row[i])) for row in body) for i in range(len(header))]
+    lines[1] = "| " + " | ".join("---:" if right else "---" for right in numeric) + " |"
+    return "\n".join(lines)
+
+
 def accuracy_page(table):
     """The page as Markdown; `table` makes a table of a header and rows."""
-    model, lookup = ablation_table()
-    noise = noise_rows()
+
+    def ruler(header, body):
+        return ruled(table, header, body)
+
+    head, models = ablation_table()
+    kept = [
+        row
+        for row in models
+        if row[0].strip("*")
+        in ("full", "smooth roofline", "roofline", "datasheet roofline", "local lookup (no model)", "one tile, 128 x 128")
+    ]
+    cell = {(r["model"], r["device"], r["precision"]): (float(r["large"]), float(r["all"])) for r in data("ablation.csv")}
+    slice_names = list(dict.fromkeys(key[1:] for key in cell))
+    gain = {name: max(c - f for s in slice_names if ("full", *s) in cell and (name, *s) in cell for c, f in zip(cell[name, *s], cell["full", *s], strict=True))
+            for name in dict.fromkeys(key[0] for key in cell)}  # fmt: skip
+    hot = max(
+        f - h for s in slice_names for f, h in zip(cell["full", *s], cell["operands hot below 0.1 of the L2", *s], strict=True)
+    )
+    better = [(s, cell["full", *s][0] - cell["local lookup (no model)", *s][0]) for s in slice_names]
+    roof = [cell["datasheet roofline", *s] for s in slice_names]
+    smooth = {s: cell["smooth roofline", *s][1] - cell["full", *s][1] for s in slice_names}
+    most = max(smooth, key=smooth.get)
+    libraries, runs = noise_rows()[:5], noise_rows()[5:]
     absolute, signed = served_error()
     ratio = served()["modelled"] / served()["tpot"]
-    inside, far = np.mean(np.abs(ratio - 1) <= 0.25), ((ratio > 1.7).sum(), (ratio < 0.55).sum())
-    published = "".join(LABEL.format(word) for word in ("published", "modelled"))
+    error = 100 * np.abs(ratio - 1)
+    slow, fast = ratio > 1.7, ratio < 0.55
+    worst = Counter(zip(*(served()[name][slow].tolist() for name in ("model", "device", "framework")), strict=True)).most_common(
+        2
+    )
+    clusters = " and ".join(f"{n} are {model} on {device} by {FRAMEWORKS[engine]}" for (model, device, engine), n in worst)
+    labels = "".join(LABEL.format(word) for word in ("published", "modelled"))
     s256, s257, s512, s513 = switch_numbers()
-    unseen = unseen_heads()
+    bf16 = 100 * (
+        gemm_time(np.array([256, 257, 512, 1024]), 8192, 8192, "H100_SXM", "bf16")
+        / gemm_grid("H100_SXM", "bf16").at([256, 257, 512, 1024], 8192, 8192)
+        - 1
+    )
     below, rows, half = floor_numbers()
-    llama = llama_rows()
-    composed = composed_rows()
-    columns = ("large: mean", "median", "in sample", "all: mean", "median", "in sample")
-    detail_head = ["device", "format", "library", *(f"{x} [%]" for x in columns), "shapes"]
+    llama, composed = llama_rows(), composed_rows()
     large = [float(r["mape"]) for r in accuracy("gemm", subset="large")]
-    roof = [float(r["large"]) for r in data("ablation.csv") if r["model"] == "datasheet roofline"]
-    shapes = int(accuracy("gemm", device="GB300", subset="all")[0]["held_out"])
-    constant_head = ["constant", "meaning", "lowest", "middle", "highest"]
+    fitted_shapes = [int(s["rows"]) for s in slices()]
+    bound, every = at_a_bound()
+    touched = float(distinct_experts(64, 8, 256))
+    fused = {d: [float(r["mape"]) for r in accuracy("moe_fused", device=d)] for d in DEVICES}
+    blackwell = [x for d in ("GB300", "GB200", "B200") for x in fused[d]]
+    ring = [float(r["mape"]) for r in accuracy("ring")]
+    grouped = {d: float(accuracy("moe", device=d, precision="nvfp4", subset="all")[0]["mape"]) for d in ("B200", "GB200")}
+    constant_head = ["constant", "meaning", "range", "middle"]
     parts = [
         f"""# Accuracy
 
 <!-- written by scripts/generate_pages.py; do not edit -->
 
-A model that predicts a time owes its reader the error of that prediction. This page gives it, for every device, format and operation of the
-book, on shapes that the model did not see. {published}
+How far is a modelled time from the published one? This page gives the error for every device, format and operation with a published table, on shapes that
+the model did not see. {labels}
 
-Three words are used throughout. The *error* of one shape is |modelled time / published time - 1|. The *mean* is taken over shapes, each counted
-once. *Held out* means that the shape took no part in the fit. The constants that ship with the package are those of that fit, so the errors are
-theirs. Anyone can repeat it: `python scripts/fit_calibration.py` takes about a minute, needs NumPy, and writes the same files.
+- The *error* of one shape is |modelled time / published time - 1|. Means are over shapes, each counted once.
+- {{term}}`Held out <held out>` means that the shape took no part in the fit. *In sample* is the error on the shapes that did.
+- A *slice* is one device, format and library.
 
-In short, on what was held out: large matrix multiplications {min(large):.0f} to {max(large):.0f} %, half of the slices below {np.median(large):.1f} %; the datasheet's roofline
-misses such shapes by {min(roof):.0f} to {max(roof):.0f} %. Whole steps of served models, on which nothing was fitted: {absolute:.0f} % in the median.""",
+The constants that ship with the package are those of the fit without the held-out shapes, so the errors are theirs. Anyone can repeat it:
+`python scripts/fit_calibration.py` takes about a minute, needs NumPy, and writes the same files.
+
+In short, held out: large matrix multiplications {min(large):.0f} to {max(large):.0f} %, half of the slices below {np.median(large):.1f} %, where the datasheet's roofline
+misses by {min(r[0] for r in roof):.0f} to {max(r[0] for r in roof):.0f} %. Whole steps of served models, on which nothing was fitted: {absolute:.0f} % in the median.""",
         f"""## Matrix multiplications
 
 A third of all pairs N, K is held out whole, with all their token counts; the random seed is fixed. Shapes with N and K from 512 up count.
-*Large* are those with at least 256 tokens and N, K from 1024 up. One set of eight constants serves both.
+*Large* are those with at least 256 tokens and N, K from 1024 up; they count double in the fit. One set of constants a slice serves both.
+A held-out pair lies between pairs that were fitted, so this tests interpolation: N and K up to 65,536, M up to 32,768.
 
-A cell gives the mean error on large shapes and on all [%].
+Mean error on large shapes and on all [%]:
 
-{table(["device", "library", *(f"`{f}`" for f in FORMATS)], gemm_rows())}
+{ruler(["device", "library", *(f"`{f}`" for f in FORMATS)], gemm_rows())}
 
 :::{{dropdown}} Medians, and the error in sample
-{table(detail_head, gemm_details())}
+{ruler(["device", "format", "library", *(f"{x} [%]" for x in ("large: mean", "median", "in sample", "all: mean", "median", "in sample")), "held-out shapes"], gemm_details())}
 :::
 
-Held-out and in-sample errors are nearly equal everywhere: eight constants on some {3 * shapes:,} shapes do not overfit. What remains is not chance but
+Held-out and in-sample errors are nearly equal: {len(GEMM_BF16)} constants on {2 * min(fitted_shapes) // 3:,} to {2 * max(fitted_shapes) // 3:,} shapes do not overfit. Most of what remains is
 structure that the model lacks.
 
-![Held-out error of the GEMM model by tokens and weights: fifteen maps, one for each device and format, from 0 to over 32 per cent](accuracy_map.svg)
+![Held-out error of the GEMM model by tokens and weights: one map for each device and format of SGLang, in steps from 0 to over 32 per cent](accuracy_map.svg)
 
-**Read the figure.** Light is good. The dark column in the FP8 maps of H100 and H200 lies at 64 to 1024 tokens: there the library switches between
-kernels (see below). The dark lower rows are small matrices, under a million weights, where the time is a few microseconds and every detail of a
-kernel counts. In BF16 the large products of prefill, top right, are mostly within 8 %; in FP8 the very largest are not.""",
+**Read the figure.** Light is good. On H100 and H200 the FP8 maps are dark in the middle, at 256 to 1024 tokens; there the library changes kernels (see below). In BF16 the dark
+corner is bottom left: small matrices, few tokens. With block scales, small matrices are dark at many tokens. The large products of BF16, top right, are light.
+The very largest of FP8 and NVFP4 are not.""",
         f"""## What the model says, and what each part earns
 
 The time of a GEMM is the time on the chip and the time off the chip, partly overlapped, plus a fixed time, plus the pass that quantizes the inputs.
-On the chip, the best of six tile shapes runs in waves over the SMs. Off the chip, A, B and C cross the memory once, and again where they do not fit
-in the L2 cache. {{doc}}`api` has the formulas, under `timing.gemm_kernel`. The eight constants:
+On the chip, the best of {len(TILES)} {{term}}`tile` shapes runs in waves (a {{term}}`wave` is one tile on each {{term}}`SM`). Off the chip, A, B and C cross the memory once, and again where
+they do not fit in the {{term}}`L2 cache`. {{doc}}`api` has the formulas, under `timing.gemm_kernel`. A slice has {len(GEMM_BF16)} constants: the first six, then `wave` and `split` in BF16,
+`chain` and `quantize` in low precision, whose kernels are taken not to {{term}}`split K`.
 
-{table(constant_head, constant_rows("gemm"))}
+{ruler(constant_head, constant_rows("gemm"))}
 
-Each smaller model below was fitted again from scratch on the same training shapes. A cell gives the held-out error on large shapes and on all [%],
-SGLang.
+The range is over all slices. {bound} of {every} constants rest at a bound of the fit; there the number says only "as much as allowed".
 
-{table(model, lookup)}
+Each smaller model below was fitted again from scratch on the same training shapes. Held-out error on large shapes and on all [%], SGLang:
 
-- The **roofline of the datasheet** is not a model of time: it misses by a third to three quarters. Fitting a share of both rates and a fixed time
-  (*roofline*) repairs most of that. Letting math and memory overlap only in part (*smooth roofline*) is the next step.
-- From there to the full model, the low-precision formats gain most over all shapes. Their kernels do not split K, so few tiles mean a long chain of steps on a few SMs
-  (`chain`), and they must quantize their inputs first (`quantize`).
-- In BF16, `split` earns its place at few tokens on all three devices: without it the error over all shapes is about a quarter higher, on A100 nearly
-  double. `wave` and `balance` matter on A100 alone. One set of constants for every device has to carry both.
-- We expected operands that stay **hot in the L2 cache** to be the largest missing part, because the tables are taken without emptying it. They are
-  not: a ninth constant for it gains at most half a point, and only for products below a tenth of the cache.
-- A **local lookup**, a plane through the nearest measured shapes in the logarithms, is better than the model on most slices. It knows nothing
-  outside its table and explains nothing. The difference is the price of explaining.""",
+{ruler(head, kept)}
+
+:::{{dropdown}} Without one constant, and other variants
+{ruler(head, [row for row in models if row not in kept])}
+:::
+
+- The **roofline of the datasheet** is not a model of time: on all shapes it misses by {min(r[1] for r in roof):.0f} to {max(r[1] for r in roof):.0f} %. A share of both rates and a fixed time (*roofline*) repair
+  most of that. Letting math and memory overlap only in part (*smooth roofline*) is the next step; in low precision both hold the quantizing pass already.
+- From there to the full model, {most[0]} in {most[1].upper()} gains most, {smooth[most]:.0f} points over all shapes: its BF16 kernels split K when tokens are few (`split`).
+  NVFP4 gains four, in part by `chain`: few tiles mean a long row of steps on few SMs.
+- Without `quantize`, large products get up to {gain["no quantize"]:.0f} points worse; without a `fixed` time, small ones up to {gain["no fixed"]:.0f}. `wave` matters on A100 alone, `balance` on A100 and in NVFP4.
+  The same form serves every device.
+- Operands that stay **hot in the L2 cache** are not a missing part. The collector's present source times several copies of the operands in turn, so that only products
+  well below the size of the cache can stay hot. One constant more for those gains {hot:.1f} points at most.
+- A **local lookup**, a plane through the nearest measured shapes in the logarithms, is better on {sum(b > 0 for _, b in better)} of {len(better)} slices, by {min(b for _, b in better if b > 0):.1f} to {max(b for _, b in better):.1f} points on large shapes.
+  It knows nothing outside its table.""",
         f"""## How small can an error get?
 
-{table(["device", "what is compared", "mean difference [%]", "median [%]"], noise)}
+{ruler(["device", "what is compared", "mean difference [%]", "median [%]"], libraries + runs)}
 
-Two libraries run nearly the same BF16 kernels on the same GPU and still differ by {min(float(r[3]) for r in noise[:5]):.1f} to
-{max(float(r[3]) for r in noise[:5]):.1f} % in the median. Two runs of one table differ by about 1 %. An error below that would be memory, not
-understanding.""",
+Two libraries differ by {min(float(r[3]) for r in libraries):.1f} to {max(float(r[3]) for r in libraries):.1f} % in the median on BF16 GEMMs. Two runs of one attention or expert table differ by
+{min(float(r[2]) for r in runs):.1f} to {max(float(r[2]) for r in runs):.1f} % in the mean; no GEMM table was taken twice. A smaller error than that would be chance.""",
         f"""## Attention, experts, exchanges
 
 Mean held-out error [%], for each format in turn:
 
-{table(["operation", "formats", *(f"`{d}`" for d in DEVICES)], other_rows())}
+{ruler(["operation", "formats", *(f"`{d}`" for d in DEVICES)], other_rows())}
 
 What is held out, and whose kernels they are:
 
 {held_list()}
 
-The models are as small as that of the GEMM: three to seven constants each.
+*Latent attention* is {{term}}`MLA`. *Grouped* kernels work through the experts as a list of products, a *fused* kernel does the whole layer in one. The models have three to seven
+constants each.
 
 :::{{dropdown}} The constants, over all devices and formats
 **Attention, decode**
 
-{table(constant_head, constant_rows("attention_decode"))}
+{ruler(constant_head, constant_rows("attention_decode"))}
 
 **Attention, prefill**
 
-{table(constant_head, constant_rows("attention_prefill"))}
+{ruler(constant_head, constant_rows("attention_prefill"))}
 
 **Experts, grouped kernels**
 
-{table(constant_head, constant_rows("moe"))}
+{ruler(constant_head, constant_rows("moe"))}
 
 **All-reduce**
 
-{table(constant_head, constant_rows("all-reduce"))}
+{ruler(constant_head, constant_rows("all-reduce"))}
 :::
 
-For latent attention the (batch, context) pairs are held out, not the heads. Holding out the rows of 128 heads instead is an extrapolation, since 64 is
-then the largest number seen: the error of decode on GB300 in BF16 rises to {unseen:.0f} %.""",
+For latent attention the (batch, context) pairs are held out, not the heads. A number of heads that the fit never saw is harder: with 128 held out, of which the largest seen
+is then 64, the error of decode on GB300 in BF16 is {unseen_heads():.0f} %.""",
         f"""## Whole steps, served
 
-No constant of the package was fitted on a serving point. The sample holds {len(served()["tpot"]):,} points of aggregated serving of models whose
-config ships, collected by others from several benchmark runs; it is good for trends. The model adds up one decode step and the share of the other
-sequences' prefill that each step carries (`time_per_output_token`). The median error over all points is **{absolute:.0f} %**
-({signed:+.0f} % with its sign).
+No constant was fitted on a serving point, but choices of the model were checked against them. The sample holds {len(ratio):,} points of servers that prefill and decode on the same GPUs,
+of models whose config ships. Others collected it from several benchmark runs; versions and settings differ, and many are not published. The model adds up one decode step and
+the share of the other sequences' prefill that each step carries ({{term}}`time per output token`).
 
-![Modelled against published time per output token for five families of models, both from 2 to 200 milliseconds; most points lie within 25 per cent](accuracy_served.svg)
+Every engine is modelled with the default constants: SGLang's for GEMMs and attention, TensorRT-LLM's for all-reduce, for experts the faster of the two kernels. The format of the
+cache is not published; each engine's default is assumed.
 
-**Read the figure.** Points on the line are exact; the band is 25 %. {100 * inside:.0f} % of the points lie in it, over two decades. {far[0]} points are modelled
-more than 1.7 times too slow, half of them DeepSeek-R1 on B200 by one engine; {far[1]} are modelled at less than 0.55 of the published time.
+The median error is **{absolute:.0f} %** ({signed:+.0f} % with its sign), the mean {np.mean(error):.0f} %. One point in ten is off by more than {np.quantile(error, 0.9):.0f} %.
 
-{table(["model", "device", "points", "median error [%]", "with sign [%]"], served_rows())}
+![Modelled against published time per output token for five families of models, on logarithmic axes in milliseconds; {np.mean(error <= 25):.0%} of the points lie within 25 per cent](accuracy_served.svg)
 
-{table(["concurrency", "points", "median error [%]", "with sign [%]"], concurrency_rows())}
+**Read the figure.** Points on the line are exact; the band is 25 %, and {np.mean(error <= 25):.0%} of the points lie in it. {slow.sum()} points are modelled more than 1.7 times too slow:
+{clusters}. {fast.sum()} are modelled at less than 0.55 of the published time.
+
+{ruler(["concurrency", "points", "median error [%]", "with sign [%]"], concurrency_rows())}
+
+:::{{dropdown}} By model, device and engine
+{ruler(["model", "device", "engine", "points", "median error [%]", "with sign [%]"], served_rows())}
+:::
 
 ### Where the time goes
 
-Llama-3.1-70B in FP8 on H100, four sequences, 1024 tokens in and 1024 out, vLLM [ms]:
+Llama-3.1-70B in FP8 on H100, four sequences, 1024 tokens in and 1024 out, vLLM, split over 2, 4 and 8 GPUs by {{term}}`tensor parallelism` [ms]:
 
-{table(["TP", "published", "modelled", "error [%]", "matrices", "attention", "all-reduce", "small kernels"], llama)}
+{ruler(["GPUs", "published", "modelled", "error [%]", "matrices", "attention", "all-reduce", "small kernels", "others' prefill"], llama)}
 
-Four times the GPUs make the token {float(llama[0][1]) / float(llama[2][1]):.1f} times faster. The matrices shrink from {llama[0][4]} to {llama[2][4]} ms;
-attention's {llama[0][5]} ms and the {llama[0][7]} ms of small kernels do not shrink at all, because each is a fixed time of a kernel, 80 layers over.
+Four times the GPUs make the token {float(llama[0][1]) / float(llama[2][1]):.1f} times faster. The matrices shrink from {llama[0][4]} to {llama[2][4]} ms. Attention's {llama[0][5]} ms and the {llama[0][7]} ms of small kernels hardly
+shrink, because most of their time is fixed, for each of {len(config.load("llama-3.1-70b").blocks)} layers. The model is more optimistic the more GPUs share the work: the host, and waiting for the slowest GPU, are not in it.
 
 ### Beside another tool
 
-Three steps that aiconfigurator composed from its kernel tables [ms]:
+Steps that aiconfigurator composed from its kernel tables [ms]:
 
-{table(["step", "composed", "ours", "plain bound", "of ours, experts"], composed)}
+{ruler(["step", "composed", "ours", "difference [%]", "of ours, experts", "plain bound"], composed)}
 
-The last row differs most, and the reason is in the experts. At 64 tokens uniform routing touches 222 of 256 experts. The table of fused kernels was
-taken with a routing that touches about half of them, as the next section shows; a time composed from that table inherits it.""",
+Both rows of DeepSeek-R1 are about a third above the other tool. At 64 tokens a part has a reason: uniform routing touches {touched:.0f} of 256 experts, the table of fused kernels about half, as the
+next section shows. At one token both touch eight, and we do not know the reason.""",
         f"""## Where it fails, and why
 
 - **Libraries switch kernels.** On H100, FP8 with block scales, N = K = 8192: {s256} µs at 256 tokens and {s257} at 257, {s512} at 512 and {s513} at
-  513. One token more can quarter the speed or double it. No smooth model follows this, and none should: the fault is the library's.
-- **Small matrices at few tokens** take 2 to 5 µs, of which the model knows one average.
-- **The routing of a table.** {below} of {rows} rows of SGLang's fused expert kernel on H200 are faster than the memory allows, if all experts were read
-  that round-robin routing touches. None is ({half} rows) if only half of the experts are touched. The router of this model lets a token choose from half of its groups
-  of experts; with artificial scores all tokens choose the same half. We infer this from the times; nothing states it. With it, five constants fit the
-  rows of H100 to {accuracy("moe_fused", device="H100_SXM")[0]["mape"]} %, held out, and the served times of DeepSeek on B200, which took no part, come out near
-  the published ones; without these rows they come out about half too slow.
-- **Fused experts on Blackwell** are modelled worst of all ({best_and_worst("moe_fused", "all")} over all devices and formats), with the grouped NVFP4 kernel on
-  B200 ({accuracy("moe", device="B200", precision="nvfp4", subset="all")[0]["mape"]} %): these kernels change their tiles with the tokens of an expert.
-- **Devices without a table** take the constants of a stand-in, scaled by the datasheets. `Breakdown.notes` names it; its error is unknown.
-- **Outside the fit**: N or K below 512, head sizes other than 128 (192 is bad), more ranks than were measured.
+  513. A smooth model cannot follow this.
+- **Small matrices at few tokens** take 3 to 10 µs, most of it `fixed`, and differ from one to the next.
+- **The routing of a table.** If round-robin routing reached all experts it could, {below} of {rows} rows of SGLang's fused kernel on H200 would be faster than the memory allows. If only half of
+  the experts are read, {"none is" if half == 0 else f"{half} are"}. We took the half from the times. The collector's source (ai-dynamo/aiconfigurator, commit 095f58a) agrees: its artificial scores tie all
+  eight groups of experts, so the router keeps the same four for every token. A few experts may then receive every token, so the constants for many tokens carry an imbalance.
+- **The largest errors** are those of the grouped NVFP4 kernel on B200 ({grouped["B200"]:.0f} %; {grouped["GB200"]:.0f} % on GB200), all-gather and reduce-scatter ({min(ring):.0f} to {max(ring):.0f} %) and fused experts on Blackwell
+  ({min(blackwell):.0f} to {max(blackwell):.0f} %). We do not know why.
+- **Devices without a table** take the constants of another device, scaled by the datasheets. `Breakdown.notes` names it; its error is unknown.
+- **Outside the fit**: N or K below 512, head sizes other than 128, more GPUs than were measured.
 
-![Published and modelled time at N = K = 8192 on H100: with block scales two published points at 257 and 512 tokens lie far above the modelled line](accuracy_switch.svg)
+![Published and modelled time at N = K = 8192 on H100: with block scales two published points, at 257 and 512 tokens, lie far above the modelled line](accuracy_switch.svg)
 
-**Read the figure.** Two crosses of the FP8 series, at 257 and 512 tokens, lie {s257 / s256:.1f} and {s512 / s513:.1f} times above the neighbour on their other side.
-In BF16, the same shapes follow the line.""",
+**Read the figure.** In FP8 the published time jumps from {s256} to {s257} µs at 257 tokens and falls from {s512} to {s513} µs at 513. In BF16 there is no such jump; the model is {bf16[0]:.0f} % too slow at
+256 tokens and {-bf16[3]:.0f} % too fast at 1024.""",
         f"""## Other public models
 
-The held-out shapes of SGLang's tables, through other packages that can be installed and asked for the time of a GEMM without owning the GPU. A cell gives the error on large shapes and on all [%]:
+Packages that can be installed and asked for the time of a GEMM without owning the GPU, on 2,000 held-out shapes of SGLang's tables drawn at random. Mean error on large shapes and on all [%]:
 
-{table(*others_table())}
+{ruler(*others_table())}
 
 None of them was fitted on these libraries, and some mean something else: mlsysim counts steps, not kernels, and no FP8 or FP4 entry counts the pass that
-quantizes the inputs, which the published times hold. The comparison shows what a reader gets who takes a tool as it is. A share of the peak that
-somebody measured once (torchao's) is already worth more than a datasheet. `scripts/compare_models.py` repeats it.""",
+quantizes the inputs, which the published times hold. In BF16 on H100, torchao's measured share of the peak beats a datasheet by far; in NVFP4 it gains almost nothing.
+`scripts/compare_models.py` repeats the comparison.""",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -2,8 +2,9 @@
 
 Source: the wheel aiconfigurator-core 0.12.0 on PyPI (Apache-2.0, NVIDIA); `scripts/extract_silicon.py` made the files,
 `data/manifest.csv` and `data/tables.csv` name the path, the framework version and the kernel of each. How they were taken:
-CUDA-graph replay, mean of six, no flush of the L2 cache; GEMM outputs are BF16; the low-precision rows include quantizing
-the activations. Serving points were collected from several benchmark runs: good for trends, of medium trust.
+CUDA-graph replay, mean of six; no flush of the L2 cache, but (in the collector's present source, ai-dynamo/aiconfigurator
+commit 095f58a) several copies of the operands in turn; GEMM outputs are BF16; the low-precision rows include quantizing the
+activations. Serving points were collected from several benchmark runs: good for trends, of medium trust.
 """
 
 import csv

@@ -8,7 +8,7 @@ BOUNDS = (0, 4, 8, 12, 16, 24, 32)  # steps of the error's colours [%]
 
 
 @style.styled
-def error_maps(panels, *, columns=4):
+def error_maps(panels, *, columns=3):
     """Small maps of the model's error over tokens and weights, one a slice, with one scale of colours.
 
     Parameters
@@ -36,7 +36,7 @@ def error_maps(panels, *, columns=4):
     from matplotlib.colors import BoundaryNorm
 
     rows = -(-len(panels) // columns)
-    first = style.axes(width=1.9 * columns, height=1.55 * rows + 0.9)
+    first = style.axes(width=1.9 * columns, height=1.5 * rows + 0.9)
     figure = first.figure
     first.remove()
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -58,7 +58,7 @@ def error_maps(panels, *, columns=4):
     shown = [ax for ax in grid.ravel() if ax.get_visible()]
     figure.supxlabel("tokens M [element]", fontsize=10.5)
     figure.supylabel("weights N K [element]", fontsize=10.5)
-    figure.colorbar(picture, ax=shown, location="top", shrink=0.5, aspect=40, pad=0.01, label="mean absolute error, held out [%]")
+    figure.colorbar(picture, ax=shown, location="top", shrink=0.8, aspect=40, pad=0.01, label="mean absolute error, held out [%]")
     return shown[0]
 
 
