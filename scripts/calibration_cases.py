@@ -170,38 +170,33 @@ def attention_case(operation, device, precision):
     )
 
 
-def moe_case(device, precision):
-    """Routed experts of DeepSeek-R1's layer, balanced routing; the EP widths 4, 16, 64 and 256 are held out whole."""
-    rows = measurements("moe", device, precision=precision, routing="balanced")
-    card, recipe, tokens, ep = as_device(device), as_recipe(precision), rows["tokens"], rows["ep"]
-    touched = np.maximum(np.minimum(EXPERTS, TOP_K * tokens) / ep, 1)  # round-robin: no expert twice before all had one
-    layer = {
-        "tokens": tokens,
-        "pairs": np.maximum(TOP_K * tokens / ep, 1),
-        "touched": touched,
-        "local": EXPERTS / ep,
-        "width": WIDTH / rows["tp"],
-    }
+def experts_case(operation, precision, device, rows, layer, **what):
+    """A layer of routed experts: `layer` holds the arguments of `Experts` that follow the rows."""
+    card, recipe = as_device(device), as_recipe(precision)
     sizes, peak = recipe.operand_bytes, card.peak_flops(recipe.math)
 
     def predict(c, rows=slice(None)):
-        part = Experts(**{name: values[rows] for name, values in layer.items()}, hidden=HIDDEN)
+        part = Experts(**{name: np.broadcast_to(values, len(seconds))[rows] for name, values in layer.items()}, hidden=HIDDEN)
         return kernels.expert_seconds(part, sizes["b"], sizes["a"], card, peak, c)
 
-    framework, version = version_of("moe", device)
-    return Case(
-        operation="moe",
-        device=device,
-        precision=precision,
-        framework=framework,
-        version=version,
-        seconds=rows["seconds"].astype(float),
-        predict=predict,
-        bounds=MOE,
-        held=np.isin(ep, HELD_EP),
-        subsets={"tp 1": rows["tp"] == 1, "all": np.ones(len(ep), bool)},
-        shape=rows,
-    )
+    seconds, (framework, version) = rows["seconds"].astype(float), version_of(operation, device)
+    named = {"operation": operation, "device": device, "precision": precision, "framework": framework, "version": version}
+    return Case(**named, seconds=seconds, predict=predict, shape=rows, **what)
+
+
+def moe_case(device, precision):
+    """Routed experts of DeepSeek-R1's layer, balanced routing; the EP widths 4, 16, 64 and 256 are held out whole."""
+    rows = measurements("moe", device, precision=precision, routing="balanced")
+    tokens, ep = rows["tokens"], rows["ep"]
+    layer = {
+        "tokens": tokens,
+        "pairs": np.maximum(TOP_K * tokens / ep, 1),
+        "touched": np.maximum(np.minimum(EXPERTS, TOP_K * tokens) / ep, 1),  # round-robin: none twice before all had one
+        "local": EXPERTS / ep,
+        "width": WIDTH / rows["tp"],
+    }
+    subsets = {"tp 1": rows["tp"] == 1, "all": np.ones(len(ep), bool)}
+    return experts_case("moe", precision, device, rows, layer, bounds=MOE, held=np.isin(ep, HELD_EP), subsets=subsets)
 
 
 def fused_case(device, precision):
@@ -211,33 +206,16 @@ def fused_case(device, precision):
     four new experts each time, out of half of them (the model's router limits a token to half of its groups): that is inferred.
     """
     rows = measurements("moe_fused", device, precision=precision, run=0)
-    card, recipe, tokens = as_device(device), as_recipe(precision), rows["tokens"]
+    tokens = rows["tokens"]
     layer = {
         "tokens": tokens,
         "pairs": TOP_K * tokens,
         "touched": np.minimum(EXPERTS / 2, 4 * tokens + 4),
+        "local": EXPERTS,
         "width": WIDTH / rows["tp"],
     }
-    sizes, peak = recipe.operand_bytes, card.peak_flops(recipe.math)
-
-    def predict(c, rows=slice(None)):
-        part = Experts(**{name: values[rows] for name, values in layer.items()}, local=EXPERTS, hidden=HIDDEN)
-        return kernels.expert_seconds(part, sizes["b"], sizes["a"], card, peak, c)
-
-    framework, version = version_of("moe_fused", device)
-    return Case(
-        operation="moe_fused",
-        device=device,
-        precision=precision,
-        framework=framework,
-        version=version,
-        seconds=rows["seconds"].astype(float),
-        predict=predict,
-        bounds=FUSED,
-        held=every_third(tokens),
-        subsets={"all": np.ones(len(tokens), bool)},
-        shape=rows,
-    )
+    subsets = {"all": np.ones(len(tokens), bool)}
+    return experts_case("moe_fused", precision, device, rows, layer, bounds=FUSED, held=every_third(tokens), subsets=subsets)
 
 
 def link_case(operation, device):
