@@ -19,10 +19,13 @@ ORDER = [
     "units", "_check",
     "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.collectives",
     "catalogue.precision", "catalogue.device",
-    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps", "models.sheet",
-    "timing.silicon", "timing.calibration", "timing.gemm", "timing.gemm_kernel", "timing.kernels", "timing.estimate", "timing.serving",
+    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps",
+    "models.sheet",
+    "timing.silicon", "timing.calibration", "timing.gemm", "timing.gemm_kernel", "timing.kernels", "timing.estimate",
+    "timing.serving",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
-    "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders", "lessons.figures",
+    "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
+    "lessons.figures",
     "cli",
 ]  # fmt: skip
 PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}
