@@ -134,7 +134,7 @@ class Step:
 
     Examples
     --------
-    >>> Step(gemms=[Gemm(name="x", m=1, n=2, k=3)]).gemm_flops
+    >>> float(Step(gemms=[Gemm(name="x", m=1, n=2, k=3)]).gemm_flops)
     12.0
     """
 
@@ -202,7 +202,7 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     --------
     >>> from hwdesign.models import config
     >>> m = config.load("llama-3.1-8b")
-    >>> step(m, batch=1, context=1000).gemm_flops == 2 * m.matmul_parameters
+    >>> bool(step(m, batch=1, context=1000).gemm_flops == 2 * m.matmul_parameters)
     True
     """
     attention, ffn = attention or Plan(), ffn or Plan()

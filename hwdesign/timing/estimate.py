@@ -49,7 +49,7 @@ class Breakdown:
     Examples
     --------
     >>> b = Breakdown(terms={"attention": 1e-3, "ffn": 3e-3}, memory=1e9, capacity=80e9)
-    >>> b.seconds, b.share("ffn"), bool(b.feasible)
+    >>> float(b.seconds), float(b.share("ffn")), bool(b.feasible)
     (0.004, 0.75, True)
     """
 
@@ -256,7 +256,7 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
     >>> eight = Plan(tp=8)
     >>> m = config.load("llama-3.1-70b")
     >>> b = decode_step(m, "H100_SXM", "fp8", batch=4, context=1536, attention=eight, ffn=eight, ideal=True)
-    >>> round(b.seconds * 1e3, 1), bool(b.feasible)
+    >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
     return _time(model, device, recipe, batch, context, 1, attention, ffn, ideal, framework)
@@ -305,7 +305,7 @@ def prefill_step(model, device, recipe, *, batch, context, cached=0, attention=N
     --------
     >>> from hwdesign.models import config
     >>> b = prefill_step(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=1, context=8192, ideal=True)
-    >>> round(b.seconds * 1e3)
+    >>> round(float(b.seconds) * 1e3)
     76
     """
     new = np.asarray(context) - np.asarray(cached)

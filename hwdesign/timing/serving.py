@@ -47,7 +47,7 @@ def time_per_output_token(model, device, recipe, *, concurrency, input_tokens, o
     >>> from hwdesign.models import config
     >>> two, load = Plan(tp=2), {"concurrency": 4, "input_tokens": 1024, "output_tokens": 1024}
     >>> t = time_per_output_token(config.load("llama-3.1-70b"), "H100_SXM", "fp8", **load, attention=two, ffn=two)
-    >>> 0.75 * 17.4e-3 < t < 1.25 * 17.4e-3  # served by vLLM: 17.4 ms
+    >>> bool(0.75 * 17.4e-3 < t < 1.25 * 17.4e-3)  # served by vLLM: 17.4 ms
     True
     """
     concurrency, input_tokens, output_tokens = dims(
