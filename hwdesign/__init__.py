@@ -19,6 +19,7 @@ _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies t
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
 RTX_5090 RTX_PRO_6000"
+_RUNS = "Measurement Skipped Run load_run save_run shipped_runs"
 
 # public name -> module that defines it
 _HOME = {
@@ -41,6 +42,12 @@ _HOME = {
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
     "time_per_output_token": "timing.serving",
+    **dict.fromkeys(_RUNS.split(), "measure.runs"),
+    "available": "measure.backends",
+    **dict.fromkeys(("measure_copy", "measure_gemm", "measure_launch"), "measure.gemm"),
+    "measure_attention": "measure.attention",
+    "measure_collectives": "measure.collectives",
+    **dict.fromkeys(("run_suite", "summary"), "measure.suite"),
 }
 _MODULES = {
     "units": "units",

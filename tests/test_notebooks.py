@@ -96,10 +96,10 @@ def test_nothing_else_installs_anything(path):
 
 def test_every_exercise_has_a_hidden_solution_that_ran(path):
     content = notebook(path)["cells"]
-    start = next((i for i, cell in enumerate(content) if re.match(r"#+ Exercises", "".join(cell["source"]))), None)
-    if start is None:
-        return
-    text = "".join("".join(cell["source"]) for cell in content[start:] if cell["cell_type"] == "markdown")
-    hidden = [cell for cell in content[start:] if {"hide-cell", "hide-input"} & set(cell["metadata"].get("tags", []))]
-    assert "<details>" in text or hidden, "exercises without a solution"
-    assert any("assert" in "".join(cell["source"]) for cell in hidden), "no solution proves itself by an assert"
+    start = next((i for i, cell in enumerate(content) if re.match(r"#+ (\d+\. )?Exercises", "".join(cell["source"]))), None)
+    assert start is not None, "no exercises"
+    text = "\n".join("".join(cell["source"]) for cell in content[start:] if cell["cell_type"] == "markdown")
+    solutions = [cell for cell in content[start:] if {"hide-cell", "solution"} <= set(cell["metadata"].get("tags", []))]
+    exercises = len(re.findall(r"^### Exercise", text, re.M))
+    assert exercises and text.count("<details>") == exercises == len(solutions), "exercises without a solution"
+    assert all("practice.grade(" in "".join(cell["source"]) for cell in solutions), "a solution that its checker does not see"

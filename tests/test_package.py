@@ -23,8 +23,13 @@ ORDER = [
     "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm", "timing.gemm_kernel", "timing.kernels", "timing.estimate",
     "timing.serving",
+    "measure.timer", "measure.runs", "measure.backends", "measure.gemm", "measure.attention", "measure.collectives",
+    "measure.suite",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
+    "lessons.live",
+    "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises", "lessons.practice",
     "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
+    "lessons.figures.machine",
     "lessons.figures",
     "cli",
 ]  # fmt: skip
@@ -32,7 +37,7 @@ PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}
 
 
 def modules():
-    paths = {p for p in ROOT.rglob("*.py") if p.name != "__init__.py" or p.parent.name == "figures"}
+    paths = {p for p in ROOT.rglob("*.py") if p.name != "__init__.py" or p.parent.name in ("figures", "exercises")}
     return {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in paths}
 
 

@@ -1,11 +1,13 @@
 """Figures of the book, one file per chapter; their functions are gathered here."""
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
+from hwdesign.lessons.figures.machine import machine_roofline
 from hwdesign.lessons.figures.near_square import (
     byte_budget,
     dimension_sweep,
     layer_shapes,
     opening,
+    own_sweeps,
     pair_cost,
     saturation_ladder,
     time_by_aspect,
@@ -22,7 +24,9 @@ __all__ = [
     "explore_tokens",
     "kernel_switch",
     "layer_shapes",
+    "machine_roofline",
     "opening",
+    "own_sweeps",
     "pair_cost",
     "ridges",
     "roofline",

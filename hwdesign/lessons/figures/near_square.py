@@ -346,3 +346,49 @@ def opening(device="GB300", precision="nvfp4", *, m=8192, n=10240, engines=("trt
     bound = {"roofline bound": work / gemm_seconds(m, n, k, precision, ideal_constants(device, precision))}
     measured = {name: work / grid.at(m, n, k) for name, grid in grids.items()}
     return dimension_sweep(k, measured, modelled=bound, xlabel="reduction dimension K")
+
+
+@style.styled
+def own_sweeps(sweeps, bounds, marks, *, ax=None):
+    """Throughput of one machine against K and against N: crosses measured, lines the bound of the machine's own roofs.
+
+    Parameters
+    ----------
+    sweeps : dict of str to (array_like, array_like)
+        "K" and "N" to sizes [element] and measured rates [FLOP/s].
+    bounds : dict of str to array_like
+        The same keys to the bound at those sizes [FLOP/s].
+    marks : dict of str to float
+        The same keys to the size that reaches 80 % of the largest rate [element], drawn as a dotted line.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: dimension [element] (log), y: rate [GFLOP/s], or [TFLOP/s] from 10 TFLOP/s on.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> own_sweeps({"K": ([64, 128], [1e11, 2e11])}, {"K": [2e11, 3e11]}, {"K": 100.0}).get_ylabel()
+    'throughput [GFLOP/s]'
+    """
+    ax = ax or style.axes(height=3.6)
+    top = max(np.nanmax(rate) for _, rate in sweeps.values())
+    scale, unit = (1e12, "TFLOP/s") if top >= 1e13 else (1e9, "GFLOP/s")
+    for (name, (size, rate)), color in zip(sweeps.items(), (style.BLUE, style.ORANGE), strict=False):
+        ax.plot(size, np.asarray(bounds[name]) / scale, color=color, lw=1.3, label=f"{name} swept, bound")
+        ax.plot(size, np.asarray(rate) / scale, "x", color=color, mew=1.8, label=f"{name} swept, measured")
+        ax.axvline(marks[name], color=color, ls=":", lw=1.1)
+    sizes = sorted({int(x) for size, _ in sweeps.values() for x in size})
+    ax.set_xscale("log")
+    style.plain_ticks(ax.xaxis, sizes[:: max(1, len(sizes) // 7)])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("swept dimension [element]")
+    ax.set_ylabel(f"throughput [{unit}]")
+    ax.legend(fontsize=9)
+    return ax

@@ -1,0 +1,8 @@
+"""The exercises of the chapters, one file a chapter; `practice` asks and checks them."""
+
+from hwdesign.lessons.exercises.base import Exercise
+from hwdesign.lessons.exercises.near_square import EXERCISES as NEAR_SQUARE
+
+EXERCISES = {exercise.id: exercise for exercise in NEAR_SQUARE}
+
+__all__ = ["EXERCISES", "Exercise"]

@@ -1,0 +1,99 @@
+"""What the notebooks measure: live in a reader's kernel, the stored run while the site is built."""
+
+import os
+import sys
+
+from hwdesign.measure.backends import as_backend
+from hwdesign.measure.gemm import measure_copy, measure_gemm
+from hwdesign.measure.runs import Measurement, Run, load_run, shipped_runs
+from hwdesign.measure.suite import SIZES
+
+FIRST = {"torch-cuda": "bf16", "torch-cpu": "fp32", "numpy": "fp32"}  # format of a backend's sweeps
+
+
+def machine_sweeps(*, rounds=1, stored=None):
+    """Figure 4 on a machine: GEMMs with K swept at fixed M and N, then N at fixed M and K, and two copies.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds of each measurement; a live run takes some seconds.
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s] of one format.
+
+    Raises
+    ------
+    ValueError
+        If `rounds` is below 1.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> {m.operation for m in machine_sweeps(stored=True).measurements} >= {"gemm", "copy"}
+    True
+    """
+    if os.environ.get("HWDESIGN_STATIC") == "1" if stored is None else stored:
+        return load_run(shipped_runs()[0])
+    backend = as_backend()
+    sizes, precision = SIZES[backend.kind], FIRST[backend.name]
+    precision = precision if precision in backend.precisions else "fp16"
+    m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    shapes = [(m, n, x) for x in sizes["sweep"]] + [(m, x, k) for x in sizes["sweep"]]
+    found = [measure_copy(elements, "fp32", backend, rounds=rounds) for elements in sizes["copy"]]
+    for i, shape in enumerate(shapes):
+        print(f"\r{i + 1} of {len(shapes)}: {' x '.join(map(str, shape))}      ", end="", file=sys.stderr, flush=True)
+        found.append(measure_gemm(*shape, precision, backend, rounds=rounds))
+    print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
+    backend.release()
+    taken = tuple(x for x in found if isinstance(x, Measurement))
+    return Run(machine=backend.device, measurements=taken, skipped=tuple(x for x in found if not isinstance(x, Measurement)))
+
+
+def sweep_of(run, axis):
+    """The GEMMs of a run that form the sweep of one dimension, in order.
+
+    Parameters
+    ----------
+    run : Run
+        From `machine_sweeps`.
+    axis : str
+        "k" or "n".
+
+    Returns
+    -------
+    list of Measurement
+        With the swept dimension [element] increasing, the other two fixed.
+
+    Raises
+    ------
+    ValueError
+        If the axis is neither, or the run holds no sweep of it.
+
+    Notes
+    -----
+    Source: the sizes of `hwdesign.measure.suite`.
+
+    Examples
+    --------
+    >>> sizes = [m.shape["k"] for m in sweep_of(machine_sweeps(stored=True), "k")]
+    >>> sizes == sorted(sizes) and len(sizes) > 4
+    True
+    """
+    if axis not in ("k", "n"):
+        raise ValueError(f"axis must be 'k' or 'n', got {axis!r}")
+    gemms = [m for m in run.measurements if m.operation == "gemm"]
+    if not gemms:
+        raise ValueError(f"run must hold GEMMs, got none of {len(run.measurements)} measurements of {run.machine}")
+    sizes = SIZES["cuda" if gemms[0].backend == "torch-cuda" else "cpu"]
+    fixed = {name: sizes[name] for name in "mnk" if name != axis}
+    first = next((f for f in FIRST.values() if any(m.precision == f for m in gemms)), gemms[0].precision)
+    chosen = {m.shape[axis]: m for m in gemms if m.precision == first and all(m.shape[x] == v for x, v in fixed.items())}
+    return [chosen[size] for size in sorted(chosen) if size in sizes["sweep"]]

@@ -1,0 +1,333 @@
+"""The exercise checker: right answers in many forms, misconceptions by name, and nothing a learner types stops a notebook."""
+
+import ast
+import json
+import math
+import re
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("IPython")
+import hwdesign as hw
+from hwdesign.lessons import practice
+from hwdesign.lessons.exercises import EXERCISES
+
+SEEDS = (None, 0, 1, 2, 3, 7, 12, "student 31", np.int64(9))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+each = pytest.mark.parametrize("name", EXERCISES)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(practice, "_tries", {})
+    monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
+
+
+def said(capsys, *args, **kwargs):
+    """What a check displays in a terminal."""
+    assert practice.check(*args, **kwargs) is None
+    return capsys.readouterr().out.strip()
+
+
+def values(task, answer, given):
+    """An answer in the form that is compared: a list of numbers, or the option."""
+    if isinstance(answer, str):
+        return answer
+    same = task.same or (lambda value, **_: value)
+    return [same(value, **given) for value in np.atleast_1d(answer).astype(float)]
+
+
+def test_printed_questions_have_the_published_answers():
+    assert practice.answer("1.1") == pytest.approx([989e12 / 3.35e12] * 3) and practice.answer("1.1b") == "none"
+    a, c = (4 + 8 / 16) / 8, 2
+    assert practice.answer("1.2") == pytest.approx(a / (2 * 8e12 / 15e15 - a / 7168 - c / 2048), rel=1e-9)
+    assert practice.answer("1.4") == (4096, 4096)
+
+
+def test_80_percent_points_lie_where_the_published_rates_cross():
+    grid, (k, n) = hw.gemm_grid("H200", "fp8", "sglang"), practice.answer("1.3")
+    x = grid.n[(grid.n >= 128) & (grid.n <= 16384)]
+    for point, seconds, other in ((k, grid.at(8192, 10240, x), 10240), (n, grid.at(8192, x, 8192), 8192)):
+        share = (2 * 8192 * other * x / seconds) / np.median((2 * 8192 * other * x / seconds)[x >= 6144])
+        first = np.flatnonzero(share >= 0.8)[0]
+        part = math.log(point / x[first - 1]) / math.log(x[first] / x[first - 1])
+        assert share[first - 1] + part * (share[first] - share[first - 1]) == pytest.approx(0.8)
+
+
+def test_with_a_seed_the_answers_follow_other_numbers():
+    assert {practice.answer("1.2", seed=seed) for seed in range(40)} > {math.inf}
+    assert {practice.answer("1.1b", seed=seed) for seed in range(40)} == {"none", "some", "all"}
+    for variant in EXERCISES["1.1"].variants:  # the text does not say whether the block is gated, and need not
+        solve = EXERCISES["1.1b"].solve
+        assert solve(**variant) == solve(**variant, gated=True)
+        assert EXERCISES["1.1"].solve(**variant)[0] == pytest.approx(EXERCISES["1.1"].solve(**variant)[1])
+
+
+def test_the_fastest_pair_is_ahead_by_more_than_the_noise():
+    for given in EXERCISES["1.4"].variants:
+        grid, area = hw.gemm_grid(given["device"], given["precision"], given["engine"]), 2 ** given["power"]
+        for m, best in zip((8192, given["few"]), EXERCISES["1.4"].solve(**given), strict=True):
+            narrow = [h for h in grid.n if area % h == 0 and area // h in grid.n and h * h <= area]
+            seconds = {h: grid.at(m, area // h, h) + grid.at(m, h, area // h) for h in narrow}
+            first, second = sorted(seconds, key=seconds.get)[:2]
+            assert first == min(best, area // best) and seconds[second] > 1.015 * seconds[first]
+
+
+@each
+def test_every_exercise_has_mistakes_hints_and_words(name):
+    task = EXERCISES[name]
+    assert task.id == name and len(task.hints) >= 2 and task.why.endswith(".")
+    assert len({practice._words(m)[0] for m in task.mistakes}) == len(task.mistakes) >= 2
+    messages = [practice._words(m)[1] for m in task.mistakes] + list(task.hints) + [task.why, practice.SOLUTION]
+    messages += [message for _, message in practice._SLIPS.values()]
+    for text in messages:
+        assert text.endswith(".") and "!" not in text and not re.search(r"\bsimpl[ey]|\bjust\b|\bobvious|\bwrong\b", text, re.I)
+        assert 20 < len(text) < 240, text
+    default = task.variants[0]
+    found = {practice.grade(name, mistake(**default)).misconception for mistake in task.mistakes}
+    assert len(found - {None}) >= 2
+
+
+@each
+def test_every_variant_can_be_asked_solved_and_told_from_its_mistakes(name):
+    task = EXERCISES[name]
+    texts = [task.text(**given) for given in task.variants]
+    if not name[-1].isalpha():
+        assert len(set(texts)) == len(texts) > 3
+    for given in task.variants:
+        right, seen = task.solve(**given), []
+        assert isinstance(right, str) or not np.isnan(right).any()
+        for mistake in task.mistakes:
+            value = mistake(**given)
+            if value is not None:
+                seen.append(values(task, value, given))
+        assert any(v != values(task, right, given) for v in seen)
+
+
+@each
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+def test_right_and_mistaken_answers_at_many_seeds(name, seed):
+    task, given = practice._task(name, seed)
+    right = practice.answer(name, seed=seed)
+    verdict = practice.grade(name, right, seed)
+    assert verdict == practice.Verdict(True, None, task.why)
+    claimed = {}
+    for mistake in task.mistakes:
+        value = mistake(**given)
+        if value is None:
+            continue
+        verdict, (label, message) = practice.grade(name, value, seed), practice._words(mistake)
+        if verdict.right:  # the mistake makes no difference with these numbers
+            if not task.options:
+                pairs = zip(values(task, value, given), values(task, right, given), strict=True)
+                assert all(practice._near(*pair, task.tolerance) for pair in pairs)
+            continue
+        if verdict.misconception != label:  # another mistake leads to the same value
+            same = claimed[verdict.misconception]
+            assert same == value or values(task, same, given) == pytest.approx(values(task, value, given), rel=practice.CLOSE)
+        else:
+            assert verdict.message.endswith(message)
+            claimed[label] = value
+
+
+@each
+def test_right_numbers_in_every_form(name):
+    right, options = practice.answer(name), EXERCISES[name].options
+    if options:
+        forms = [right, right.upper(), f" ({right}) ", [right], np.str_(right), np.array(right), np.array([right])]
+    elif isinstance(right, float):
+        forms = [right, round(right), np.float32(right), np.float64(right), np.array(right), np.array([right]), [right], (right,)]
+        forms += [Decimal(right), Fraction(right), str(right), f"{right:.6g}", f" {right:,.1f} ", f"{right:.5e}"]
+        forms += [f"{right:.1f} {unit}" for unit in EXERCISES[name].units] + [f"{right / 1e3:.4f} k {EXERCISES[name].units[0]}"]
+    else:
+        forms = [right, list(right), np.array(right), np.array(right, np.float32), np.array([right]).T, [right]]
+        forms += [tuple(map(kind, right)) for kind in (round, Decimal, Fraction, np.float32, np.array, str)]
+        forms += [dict(zip(EXERCISES[name].parts, right, strict=True)), ", ".join(map(str, right)), str(right)]
+        forms += [right[0]] if len(set(right)) == 1 else []
+    for form in forms:
+        assert practice.grade(name, form).right, form
+
+
+class Hostile:
+    def __getattribute__(self, name):
+        raise RuntimeError("no")
+
+    def __eq__(self, other):
+        raise RuntimeError("no")
+
+    __hash__ = None
+
+
+LOOP = []
+LOOP.append(LOOP)
+NONSENSE = [
+    "blue", "", "12 parsecs", "1,2,3", "nan", b"295", [], (), {}, {"a": 1}, {1, 2}, float("nan"), [float("nan")] * 3, 3j, True,
+    [None] * 3, np.zeros(3_000_000), np.array([]), np.array(["x", "y"]), [[1, 2], [3]], 10**400, ["a", "b", "c"], object(),
+    Hostile(), LOOP, print, hw.GB300, np.datetime64("2026-01-01"), range(3), lambda: 1, type, Decimal("NaN"), Decimal("sNaN"),
+    ..., "x" * 10**6, {i: i for i in range(3)},
+]  # fmt: skip
+
+
+@each
+@pytest.mark.parametrize("which", range(len(NONSENSE)))
+def test_nonsense_gets_a_kind_sentence(capsys, name, which):
+    text = said(capsys, name, NONSENSE[which])
+    assert text == f"This answer cannot be read. Expected: {practice._expected(EXERCISES[name])}."
+    assert practice._tries == {}
+
+
+@each
+def test_no_answer_yet(capsys, name):
+    assert said(capsys, name, None) == f"No answer yet. Expected: {practice._expected(EXERCISES[name])}."
+
+
+def test_hints_come_one_at_a_time(capsys):
+    hints = EXERCISES["1.2"].hints
+    texts = [said(capsys, "1.2", 3) for _ in range(6)]
+    assert texts[0] == "Not yet. The number is too small."
+    for step, hint in enumerate((*hints, practice.SOLUTION, practice.SOLUTION), 1):
+        assert texts[step].endswith(f"Hint {min(step, 4)} of 4. {hint}")
+    assert "Hint" not in said(capsys, "1.2", 3, seed=1)  # another question, another count
+    assert said(capsys, "1.2", practice.answer("1.2")).startswith("Right. ")
+    assert "Hint" not in said(capsys, "1.2", 3)  # a right answer ends the count
+    text = said(capsys, "1.2", 527)
+    assert text.startswith("Not yet. This is M_min") and "Hint 1 of 4." in text
+
+
+def test_a_note_is_markdown_in_a_notebook():
+    assert practice.Note("**Right.** a")._repr_markdown_() == "**Right.** a"
+
+
+@pytest.mark.parametrize("factor", [1.0199, 0.9801, 1.0201, 0.9799, 1.02, 0.98, -1])
+def test_tolerance_is_two_percent(factor):
+    right = 0.98 <= factor <= 1.02
+    assert practice.grade("1.1", 989 / 3.35 * factor).right is right
+    assert practice.grade("1.2", practice.answer("1.2") * factor).right is right
+
+
+def test_widths_are_exact_and_either_of_the_pair_names_it():
+    assert practice.grade("1.4", 4096).right and not practice.grade("1.4", 4097).right
+    seed = next(seed for seed in range(99) if len(set(practice.answer("1.4", seed=seed))) == 2)
+    given = practice._task("1.4", seed)[1]
+    assert practice.grade("1.4", [2 ** given["power"] / h for h in practice.answer("1.4", seed=seed)], seed).right
+    for h in (0, -4096, math.inf, 1e-320):
+        assert not practice.grade("1.4", h).right
+
+
+@pytest.mark.parametrize("name", [name for name, task in EXERCISES.items() if not task.options and not task.same])
+@pytest.mark.parametrize("factor, label", [
+    (8, "bits for bytes"), (1e3, "factor 1000"), (1e6, "factor 10^6"), (1e9, "factor 10^9"), (1e12, "factor 10^12"),
+    (1024, "factor 1024"), (2**20, "factor 1024^2"), (2**30, "factor 1024^3"),
+    (1.048576, "MiB for MB"), (1.073741824, "GiB for GB"), (1.099511627776, "TiB for TB"),
+])  # fmt: skip
+def test_slips_of_unit_are_recognised_everywhere(name, factor, label):
+    right = np.array(practice.answer(name))
+    for value in (right * factor, right / factor):
+        verdict = practice.grade(name, value)
+        assert not verdict.right and verdict.misconception is not None
+        own = {practice._words(mistake)[0] for mistake in EXERCISES[name].mistakes}
+        assert verdict.misconception == label or verdict.misconception in own
+
+
+def test_the_infinite_answer_is_right_only_where_it_is():
+    seed = next(seed for seed in range(99) if practice.answer("1.2", seed=seed) == math.inf)
+    for answer in ("never", "Never ", "inf", math.inf, np.inf):
+        assert practice.grade("1.2", answer, seed).right
+        assert practice.grade("1.2", answer).misconception == "never"
+    for answer in (0, 1e9, -math.inf, 10**300):
+        assert not practice.grade("1.2", answer, seed).right
+
+
+def test_parts_are_judged_one_by_one():
+    k, n = practice.answer("1.3")
+    assert practice.grade("1.3", (k, 5 * n)).message == "K is right. N is too large."
+    assert practice.grade("1.3", (0.2 * k, 5 * n)).message == "K is too small. N is too large."
+    assert practice.grade("1.3", k).graded is False
+    trtllm = EXERCISES["1.3"].mistakes[1](**EXERCISES["1.3"].variants[0])
+    assert practice.grade("1.3", (k, trtllm[1])).message.startswith("K is right. These are the points of another engine")
+
+
+def test_numbers_in_text():
+    units = ("token", "tokens")
+    texts = {"48.3 k tokens": 48300, "1,024": 1024, "12,5": 12.5, "1_000 Tokens": 1000, "3M": 3e6, "-2e3": -2000, "80 %": 0.8,
+             "12 µtoken": 12e-6, ".5": 0.5, "7.": 7, "1,234,567.5 tokens": 1234567.5}  # fmt: skip
+    for text, number in texts.items():
+        assert practice._number(text, units) == pytest.approx(number)
+    for text in ("48 GB", "tokens", "1e", "--3", "3 4", "0x10"):
+        assert practice._number(text, units) is None
+
+
+def test_a_yes_or_no_may_be_a_truth_value():
+    task = replace(EXERCISES["1.1b"], options=("yes", "no"))
+    assert [practice._choice(task, answer) for answer in (True, np.False_, [True], 1.0)] == ["yes", "no", "yes", None]
+
+
+@pytest.mark.parametrize("call", [practice.check, practice.grade])
+def test_an_unknown_exercise_is_refused_with_the_known_ones(call):
+    for wrong in ("1.5", "11", 1.1, None, ["1.1"]):
+        with pytest.raises(ValueError, match=r"exercise must be one of 1\.1, 1\.1b, 1\.2, 1\.3, 1\.4"):
+            call(wrong, 1)
+    with pytest.raises(ValueError, match=r"did you mean '1\.2'"):
+        call("1.22", 1)
+
+
+@pytest.mark.parametrize("seed", [1.5, [1], True])
+def test_a_seed_is_a_whole_number_or_text(seed):
+    with pytest.raises(ValueError, match="seed must be a whole number or text, got"):
+        practice.question("1.1", seed=seed)
+
+
+def test_the_same_seed_gives_the_same_question_to_all_parts(capsys):
+    for seed in range(20):
+        given = {practice._task(name, seed)[1]["device"] for name in ("1.1", "1.1b")}
+        assert len(given) == 1 and practice._task("1.1", seed)[1] is practice._task("1.1", str(seed))[1]
+        assert practice._task("1.1", seed)[1] is not EXERCISES["1.1"].variants[0]
+    practice.question("1.1", seed=3)
+    assert practice._task("1.1", 3)[1]["device"].replace("_", " ") in capsys.readouterr().out
+
+
+def test_the_static_page_shows_nothing_and_still_knows_its_exercises(capsys, monkeypatch):
+    monkeypatch.setenv("HWDESIGN_STATIC", "1")
+    for answer in (None, 295, 3, "blue"):
+        assert said(capsys, "1.1", answer) == ""
+    with pytest.raises(ValueError, match="exercise must be one of"):
+        practice.check("9.9", 1)
+
+
+def cells(path):
+    return json.loads(path.read_text("utf8"))["cells"]
+
+
+def calls(path, tag, function):
+    """First arguments of `practice.<function>` in the cells with a tag."""
+    sources = ["".join(c["source"]) for c in cells(path) if tag in c["metadata"].get("tags", [])]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [node.args[0].value for node in nodes if ast.unparse(node.func) == f"practice.{function}"]
+
+
+def test_notebooks_and_registry_hold_the_same_exercises():
+    for function, tag in (("check", "exercise"), ("grade", "solution")):
+        found = [name for path in NOTEBOOKS for name in calls(path, tag, function)]
+        assert sorted(found) == sorted(EXERCISES)
+
+
+def test_notebooks_print_the_questions_of_the_registry():
+    prose = ["".join(c["source"]) for path in NOTEBOOKS for c in cells(path) if c["cell_type"] == "markdown"]
+    prose = " ".join(" ".join(prose).split())
+    for name, task in EXERCISES.items():
+        assert " ".join(task.text(**task.variants[0]).split()) in prose, name
+
+
+def test_solutions_of_chapter_1_are_right(capsys):
+    path = ROOT / "notebooks" / "01_near_square.ipynb"
+    needed = ["imports", "ridge", "critical", "break-even", "sweeps"]
+    needed += [f"ex{i}-{part}" for i in (1, 2, 3, 4) for part in ("stub", "solution")]
+    scope, sources = {}, {c["id"]: "".join(c["source"]) for c in cells(path)}
+    for cell in needed:
+        exec(compile(sources[cell], cell, "exec"), scope)  # each solution asserts that the checker agrees
+    assert capsys.readouterr().out.count("No answer yet.") == len(EXERCISES)
