@@ -1,4 +1,4 @@
-"""Write the pages that come from code: the hardware catalogue, the gallery of models, accuracy, the API reference, and their figures.
+"""Write the pages that come from code: the hardware catalogue, the gallery of models, accuracy, measured machines, the API reference, and their figures.
 
     python scripts/generate_pages.py [--out book]
 
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 import accuracy_page as accuracy
+import machine_page as machine
 from gallery_page import gallery_page, strip
 
 import hwdesign
@@ -250,7 +251,7 @@ def pictures(out):
     for name in config.names():
         (out / "gallery" / f"{name}.svg").write_text(strip(config.load(name)), encoding="utf-8")
     save_svg(figures.opening(), out / "opening.svg")
-    for name, ax in accuracy.pictures().items():
+    for name, ax in (accuracy.pictures() | machine.pictures()).items():
         save_svg(ax, out / name)
     save_svg(figures.ridges([device(d) for d in device_names()]), out / "ridges.svg")
 
@@ -260,6 +261,7 @@ def main(out):
     (out / "hardware.md").write_text(hardware_page(), encoding="utf-8")
     (out / "api.md").write_text(api_page(), encoding="utf-8")
     (out / "accuracy.md").write_text(accuracy.accuracy_page(table), encoding="utf-8")
+    (out / "your_machine.md").write_text(machine.machine_page(table), encoding="utf-8")
     (out / "gallery.md").write_text(gallery_page(table), encoding="utf-8")
     pictures(out)
 

@@ -16,6 +16,7 @@ import hwdesign as hw
 from hwdesign.lessons import figures, style, tables
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.show import Shown, badge, figure_html, png_uri, svg_uri
+from hwdesign.measure.runs import load_run, shipped_runs
 
 ALT = "time [s] against size [element], 3 points"
 
@@ -144,3 +145,19 @@ def test_slider_numbers_come_from_the_data():
     frame = figures.explore_tokens(tokens=(16, 8192)).draw(0)
     assert np.round(np.array(frame.data["measured"]["sglang"]) * 1e6, 1).tolist() == [47.9, 16.3, 12.2, 10.7, 11.1]
     assert "16384 x 4096 (10.7 µs)" in frame.text
+
+
+def test_a_build_shows_the_stored_run_and_a_kernel_measures(monkeypatch):
+    from hwdesign.lessons import live
+    from hwdesign.measure.backends import as_backend
+
+    monkeypatch.setenv("HWDESIGN_STATIC", "1")
+    assert live.machine_sweeps().machine == load_run(shipped_runs()[0]).machine
+    monkeypatch.delenv("HWDESIGN_STATIC")
+    monkeypatch.setattr(live, "as_backend", lambda: as_backend("numpy"))
+    monkeypatch.setitem(live.SIZES, "cpu", {"m": 16, "n": 32, "k": 32, "sweep": [16, 32], "copy": [4096]})
+    run = live.machine_sweeps()
+    assert [m.shape["k"] for m in live.sweep_of(run, "k")] == [16, 32] == [m.shape["n"] for m in live.sweep_of(run, "n")]
+    assert all(m.backend == "numpy" and m.source == "own machine" for m in run.measurements) and run.select("copy")
+    with pytest.raises(ValueError, match="axis must be 'k' or 'n', got 'm'"):
+        live.sweep_of(run, "m")

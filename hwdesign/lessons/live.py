@@ -92,8 +92,11 @@ def sweep_of(run, axis):
     gemms = [m for m in run.measurements if m.operation == "gemm"]
     if not gemms:
         raise ValueError(f"run must hold GEMMs, got none of {len(run.measurements)} measurements of {run.machine}")
-    sizes = SIZES["cuda" if gemms[0].backend == "torch-cuda" else "cpu"]
+    backend = gemms[0].backend
+    sizes = SIZES["cuda" if backend == "torch-cuda" else "cpu"]
     fixed = {name: sizes[name] for name in "mnk" if name != axis}
-    first = next((f for f in FIRST.values() if any(m.precision == f for m in gemms)), gemms[0].precision)
-    chosen = {m.shape[axis]: m for m in gemms if m.precision == first and all(m.shape[x] == v for x, v in fixed.items())}
+    formats = [m.precision for m in gemms if m.backend == backend]
+    precision = FIRST[backend] if FIRST[backend] in formats else formats[0]
+    wanted = [m for m in gemms if (m.backend, m.precision) == (backend, precision)]
+    chosen = {m.shape[axis]: m for m in wanted if all(m.shape[x] == value for x, value in fixed.items())}
     return [chosen[size] for size in sorted(chosen) if size in sizes["sweep"]]
