@@ -52,7 +52,8 @@ Copy in memory: {fmt(found["bandwidth"], "byte/s")}. A kernel that does almost n
 
 ![Roofline of {run.machine}: rate against arithmetic intensity, measured GEMMs below the measured roofs; the highest ridge lies at {found["ridge"][best]:.0f} FLOP/byte]({name}.svg)
 
-**Read the figure.** The sloped line is the copy, the flat ones are the fastest GEMM of each format. Small products lie far below both: their time is mostly start and end.
+**Read the figure.** The sloped line is the copy, the flat ones are the fastest GEMM of each format. Products of low intensity lie along the slope, a few a little above it: a copy
+writes as much as it reads, a GEMM mostly reads. The small ones stay below both.
 
 :::{{dropdown}} Every measurement
 {table(["operation", "format", "by", "shape", "time", "rate", "flags"], map(row, run.measurements))}
@@ -69,10 +70,13 @@ def machine_page(table):
 In your own kernel the chapters measure your machine. On this site they show stored runs of machines that we can name; this page lists them. {MEASURED}
 
 ```bash
-hwdesign measure --picture roofline.svg      # under a minute on a CPU; with PyTorch and a GPU it times the GPU
-hwdesign measure --json run.json             # keep the run, with device, versions and date
-torchrun --nproc-per-node 2 -m hwdesign.measure.collectives    # exchanges between processes or GPUs
+hwdesign measure --picture roofline.svg
+hwdesign measure --json run.json
+torchrun --nproc-per-node 2 -m hwdesign.measure.collectives
 ```
+
+The first draws the picture below for your machine: in under a minute on a CPU, and of the GPU where PyTorch finds one. The second keeps the run, with device, versions and date. The third
+times exchanges between two processes or GPUs.
 
 ## How a time is taken
 
