@@ -15,7 +15,7 @@ from conftest import ROOT
 pytest.importorskip("IPython")
 import hwdesign as hw
 from hwdesign.lessons import practice
-from hwdesign.lessons.exercises import EXERCISES
+from hwdesign.lessons.exercises import EXERCISES, Exercise
 
 SEEDS = (None, 0, 1, 2, 3, 7, 12, "student 31", np.int64(9))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -84,9 +84,13 @@ def test_every_exercise_has_mistakes_hints_and_words(name):
     assert task.id == name and len(task.hints) >= 2 and task.why.endswith(".")
     assert len({practice._words(m)[0] for m in task.mistakes}) == len(task.mistakes) >= 2
     messages = [practice._words(m)[1] for m in task.mistakes] + list(task.hints) + [task.why, practice.SOLUTION]
-    messages += [message for _, message in practice._SLIPS.values()]
+    messages += [message for _, message in practice._SLIPS.values()] + [task.endless or task.why]
     for text in messages:
-        assert text.endswith(".") and "!" not in text and not re.search(r"\bsimpl[ey]|\bjust\b|\bobvious|\bwrong\b", text, re.I)
+        assert (
+            text.endswith((".", "?"))
+            and "!" not in text
+            and not re.search(r"\bsimpl[ey]|\bjust\b|\bobvious|\bwrong\b", text, re.I)
+        )
         assert 20 < len(text) < 240, text
     default = task.variants[0]
     found = {practice.grade(name, mistake(**default)).misconception for mistake in task.mistakes}
@@ -139,15 +143,34 @@ def test_right_and_mistaken_answers_at_many_seeds(name, seed):
 def test_right_numbers_in_every_form(name):
     right, options = practice.answer(name), EXERCISES[name].options
     if options:
-        forms = [right, right.upper(), f" ({right}) ", [right], np.str_(right), np.array(right), np.array([right])]
+        forms = [
+            right,
+            right.upper(),
+            f" ({right}) ",
+            f'"{right}!"',
+            f"“{right}”",
+            f"{right} of them",
+            f"{right} layers",
+            [right],
+            np.str_(right),
+            np.array(right),
+            np.array([right]),
+        ]
     elif isinstance(right, float):
         forms = [right, round(right), np.float32(right), np.float64(right), np.array(right), np.array([right]), [right], (right,)]
         forms += [Decimal(right), Fraction(right), str(right), f"{right:.6g}", f" {right:,.1f} ", f"{right:.5e}"]
+        forms += [f'"{right}"', f"“{right:.1f}”", f"{right:.1f}!", f"({right}).", f"{right / 1e3:.4f} K"]
         forms += [f"{right:.1f} {unit}" for unit in EXERCISES[name].units] + [f"{right / 1e3:.4f} k {EXERCISES[name].units[0]}"]
     else:
         forms = [right, list(right), np.array(right), np.array(right, np.float32), np.array([right]).T, [right]]
         forms += [tuple(map(kind, right)) for kind in (round, Decimal, Fraction, np.float32, np.array, str)]
-        forms += [dict(zip(EXERCISES[name].parts, right, strict=True)), ", ".join(map(str, right)), str(right)]
+        forms += [dict(zip(EXERCISES[name].parts, right, strict=True)), str(right)]
+        forms += [mark.join(map(str, right)) for mark in (", ", ",", " ", "; ", ";", " and ", ",  ", "\n")]
+        forms += [
+            f"{{{','.join(map(str, right))}}}",
+            f"[{' '.join(map(str, right))}]",
+            f"({', '.join(map(str, right))}) elements.",
+        ]
         forms += [right[0]] if len(set(right)) == 1 else []
     for form in forms:
         assert practice.grade(name, form).right, form
@@ -166,10 +189,10 @@ class Hostile:
 LOOP = []
 LOOP.append(LOOP)
 NONSENSE = [
-    "blue", "", "12 parsecs", "1,2,3", "nan", b"295", [], (), {}, {"a": 1}, {1, 2}, float("nan"), [float("nan")] * 3, 3j, True,
+    "blue", "", "2 3 4 5", "1,2,3,4", "nan", b"295", [], (), {}, {"a": 1}, {1, 2}, float("nan"), [float("nan")] * 3, 3j, True,
     [None] * 3, np.zeros(3_000_000), np.array([]), np.array(["x", "y"]), [[1, 2], [3]], 10**400, ["a", "b", "c"], object(),
     Hostile(), LOOP, print, hw.GB300, np.datetime64("2026-01-01"), range(3), lambda: 1, type, Decimal("NaN"), Decimal("sNaN"),
-    ..., "x" * 10**6, {i: i for i in range(3)},
+    ..., "x" * 10**6, {i: i for i in range(3)}, "48364" + 95 * " " + "GB", 10**6 * "1 ", 10**6 * "; ",
 ]  # fmt: skip
 
 
@@ -188,15 +211,31 @@ def test_no_answer_yet(capsys, name):
 
 def test_hints_come_one_at_a_time(capsys):
     hints = EXERCISES["1.2"].hints
-    texts = [said(capsys, "1.2", 3) for _ in range(6)]
+    texts = [said(capsys, "1.2", 3 + i) for i in range(6)]
     assert texts[0] == "Not yet. The number is too small."
     for step, hint in enumerate((*hints, practice.SOLUTION, practice.SOLUTION), 1):
         assert texts[step].endswith(f"Hint {min(step, 4)} of 4. {hint}")
+    assert said(capsys, "1.2", 8) == texts[-1]
     assert "Hint" not in said(capsys, "1.2", 3, seed=1)  # another question, another count
     assert said(capsys, "1.2", practice.answer("1.2")).startswith("Right. ")
     assert "Hint" not in said(capsys, "1.2", 3)  # a right answer ends the count
     text = said(capsys, "1.2", 527)
     assert text.startswith("Not yet. This is M_min") and "Hint 1 of 4." in text
+
+
+def test_a_cell_that_runs_again_spends_no_hint(capsys):
+    for seed in (4, "4", np.int64(4)):  # one question
+        assert "Hint" not in said(capsys, "1.1", [1, 2, 3], seed=seed)
+    assert "Hint 1 of 3." in said(capsys, "1.1", "1, 2, 4", seed="4")
+    assert "Hint 1 of 3." in said(capsys, "1.1", [1, 2, 3], seed=4)
+    assert set(practice._tries) == {("1.1", "4")}
+
+    class Shy(float):
+        def __repr__(self):
+            raise RuntimeError("no")
+
+    assert [said(capsys, "1.2", Shy(i)) for i in (3, 4)] == ["Not yet. The number is too small."] * 2
+    assert len(practice._mark("x" * 10**6)) == 200
 
 
 def test_a_note_is_markdown_in_a_notebook():
@@ -219,28 +258,47 @@ def test_widths_are_exact_and_either_of_the_pair_names_it():
         assert not practice.grade("1.4", h).right
 
 
-@pytest.mark.parametrize("name", [name for name, task in EXERCISES.items() if not task.options and not task.same])
-@pytest.mark.parametrize("factor, label", [
+SLIPS = [
     (8, "bits for bytes"), (1e3, "factor 1000"), (1e6, "factor 10^6"), (1e9, "factor 10^9"), (1e12, "factor 10^12"),
     (1024, "factor 1024"), (2**20, "factor 1024^2"), (2**30, "factor 1024^3"),
     (1.048576, "MiB for MB"), (1.073741824, "GiB for GB"), (1.099511627776, "TiB for TB"),
-])  # fmt: skip
-def test_slips_of_unit_are_recognised_everywhere(name, factor, label):
-    right = np.array(practice.answer(name))
-    for value in (right * factor, right / factor):
-        verdict = practice.grade(name, value)
-        assert not verdict.right and verdict.misconception is not None
-        own = {practice._words(mistake)[0] for mistake in EXERCISES[name].mistakes}
-        assert verdict.misconception == label or verdict.misconception in own
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("factor, label", SLIPS)
+def test_slips_of_unit_are_recognised_where_the_exercise_names_them(monkeypatch, factor, label):
+    words = {"text": str, "asks": "bytes", "mistakes": (), "hints": (), "why": "It fits.", "units": ("byte", "bytes")}
+    task = Exercise(id="9.1", variants=({},), solve=lambda: 80e9, slips=tuple(practice._SLIPS), **words)
+    monkeypatch.setitem(EXERCISES, "9.1", task)
+    assert practice.grade("9.1", "80 GB").graded is False and practice.grade("9.1", "80 Gbytes").right
+    for value in (80e9 * factor, 80e9 / factor):
+        assert practice.grade("9.1", value).misconception == label
+    monkeypatch.setitem(EXERCISES, "9.1", replace(task, slips=()))
+    assert practice.grade("9.1", 80e9 * factor) == practice.Verdict(False, None, "The number is too large.")
+
+
+def test_slips_of_chapter_1():
+    assert {label: factor for factor, label in SLIPS} == pytest.approx({key: slip[0] for key, slip in practice._SLIPS.items()})
+    assert all(not re.search("1024|iB", slip) for task in EXERCISES.values() for slip in task.slips)
+    assert EXERCISES["1.3"].slips == EXERCISES["1.4"].slips == ()
+    for name, task in EXERCISES.items():
+        for slip in task.slips:
+            factor, right = practice._SLIPS[slip][0], np.array(practice.answer(name))
+            assert {practice.grade(name, value).misconception for value in (right * factor, right / factor)} == {slip}
+    for share in (0.91, 0.93, 0.95, 1.049, 1.074, 1.1):  # some percent off is no slip of unit
+        side = "too small" if share < 1 else "too large"
+        assert practice.grade("1.1", 989 / 3.35 * share).message == " ".join(f"{p} is {side}." for p in EXERCISES["1.1"].parts)
 
 
 def test_the_infinite_answer_is_right_only_where_it_is():
     seed = next(seed for seed in range(99) if practice.answer("1.2", seed=seed) == math.inf)
-    for answer in ("never", "Never ", "inf", math.inf, np.inf):
+    for answer in ("never", "Never ", "never.", "Never!", '"never"', "“never”", "inf", math.inf, np.inf):
         assert practice.grade("1.2", answer, seed).right
         assert practice.grade("1.2", answer).misconception == "never"
-    for answer in (0, 1e9, -math.inf, 10**300):
-        assert not practice.grade("1.2", answer, seed).right
+    for answer in (0, 1e6, 1e9, -math.inf, 10**300):
+        verdict = practice.grade("1.2", answer, seed)
+        assert not verdict.right and verdict.message == EXERCISES["1.2"].endless
+    assert practice.grade("1.2", practice.EXERCISES["1.2"].mistakes[0](**practice._task("1.2", seed)[1]), seed).misconception
 
 
 def test_parts_are_judged_one_by_one():
@@ -252,14 +310,67 @@ def test_parts_are_judged_one_by_one():
     assert practice.grade("1.3", (k, trtllm[1])).message.startswith("K is right. These are the points of another engine")
 
 
+def test_one_number_may_stand_for_all_parts():
+    seed = next(seed for seed in range(99) if len(set(practice.answer("1.4", seed=seed))) == 2)
+    for width in practice.answer("1.4", seed=seed):
+        verdict = practice.grade("1.4", width, seed)
+        assert verdict.graded and " is right. " in verdict.message and verdict.misconception != "token counts exchanged"
+    seed = next(seed for seed in range(99) if practice._task("1.1", seed)[1]["recipe"] == "fp8")
+    m, _, k = practice.answer("1.1", seed=seed)
+    verdict = practice.grade("1.1", m, seed)
+    assert verdict.misconception == "outputs like inputs" and verdict.message.startswith("M_min is right. N_min is right. ")
+    assert practice.grade("1.1", k, seed).misconception == "inputs like outputs"
+    assert practice.grade("1.1", (1.015 * m, k, m), seed).misconception == "n and k exchanged"
+
+
+def test_the_two_token_counts_exchanged():
+    seed = next(s for s in range(99) if practice._task("1.4", s)[1]["power"] == 26)
+    assert practice.grade("1.4", (4096, 8192), seed).misconception == "token counts exchanged"
+    verdict = practice.grade("1.4", (2048, 8192))  # the two sizes of one pair, of the right product
+    assert verdict.misconception is None and verdict.message.count("is another one.") == 2
+
+
+@pytest.mark.parametrize("name", ["1.1", "1.2", "1.3", "1.4"])
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_tensors_are_read(name, kind):
+    torch = pytest.importorskip("torch")
+    right = torch.tensor(practice.answer(name), dtype=getattr(torch, kind))
+    forms = [right, right.reshape(-1, 1), right.reshape(1, -1), right.clone().requires_grad_()]
+    forms += [list(right), tuple(right)] if right.ndim else [[right]]
+    for form in forms:
+        assert practice.grade(name, form).right, form
+    assert not practice.grade(name, torch.zeros(3_000_000)).graded
+
+
+def test_several_numbers_in_one_text():
+    one, two = EXERCISES["1.4"], EXERCISES["1.3"]
+    texts = {"4,096": (4096, 4096), "4096 elements": (4096, 4096), "8,192 elements": (8192, 8192), "512,512": (512, 512),
+             "4,096 and 1,024": (4096, 1024), "4 k, 1 k": (4000, 1000), "787,67 1307,59": (787.67, 1307.59),
+             "1" + 10**6 * " " + "2": (1, 2)}  # fmt: skip
+    for text, numbers in texts.items():
+        assert practice._values(one, text) == pytest.approx(numbers)
+    assert practice._values(two, "788,1308 ") == (788, 1308) and practice._values(two, "1,308") is None
+    assert practice.grade("1.1", "1,2,3").graded and not practice.grade("1.1", "1,2,3").right
+
+
+def test_another_unit_is_named():
+    for name, answer, unit in (("1.1", "295 FLOP/byte", "elements"), ("1.1", ["295 FLOP/byte"] * 3, "elements"),
+                               ("1.4", "4096 bytes, 4096 bytes", "elements"), ("1.2", "12 parsecs", "tokens")):  # fmt: skip
+        verdict = practice.grade(name, answer)
+        assert not verdict.graded and verdict.message.startswith(f"The question asks for {unit}; ")
+
+
 def test_numbers_in_text():
     units = ("token", "tokens")
     texts = {"48.3 k tokens": 48300, "1,024": 1024, "12,5": 12.5, "1_000 Tokens": 1000, "3M": 3e6, "-2e3": -2000, "80 %": 0.8,
-             "12 µtoken": 12e-6, ".5": 0.5, "7.": 7, "1,234,567.5 tokens": 1234567.5}  # fmt: skip
+             "48.3 K": 48300, "12 µtoken": 12e-6, ".5": 0.5, "7.": 7, "1,234,567.5 tokens": 1234567.5}  # fmt: skip
     for text, number in texts.items():
         assert practice._number(text, units) == pytest.approx(number)
-    for text in ("48 GB", "tokens", "1e", "--3", "3 4", "0x10"):
+    for text in ("tokens", "--3", "3 4", "0x10", "1,2,3", "", "."):
         assert practice._number(text, units) is None
+    for text in ("48 GB", "1e", "295 FLOP/byte"):
+        with pytest.raises(practice._OtherUnit):
+            practice._number(text, units)
 
 
 def test_a_yes_or_no_may_be_a_truth_value():

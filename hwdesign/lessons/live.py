@@ -30,6 +30,8 @@ def machine_sweeps(*, rounds=1, stored=None):
     ------
     ValueError
         If `rounds` is below 1.
+    RuntimeError
+        If no copy or no GEMM could be timed; the message says why.
 
     Notes
     -----
@@ -47,13 +49,15 @@ def machine_sweeps(*, rounds=1, stored=None):
     precision = precision if precision in backend.precisions else "fp16"
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
     shapes = [(m, n, x) for x in sizes["sweep"]] + [(m, x, k) for x in sizes["sweep"]]
-    found = [measure_copy(elements, "fp32", backend, rounds=rounds) for elements in sizes["copy"]]
+    found = [measure_copy(elements, backend=backend, rounds=rounds) for elements in sizes["copy"]]
     for i, shape in enumerate(shapes):
         print(f"\r{i + 1} of {len(shapes)}: {' x '.join(map(str, shape))}      ", end="", file=sys.stderr, flush=True)
         found.append(measure_gemm(*shape, precision, backend, rounds=rounds))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
     backend.release()
     taken = tuple(x for x in found if isinstance(x, Measurement))
+    if not {"copy", "gemm"} <= {x.operation for x in taken}:
+        raise RuntimeError("nothing could be timed: " + "; ".join(str(x) for x in found if not isinstance(x, Measurement)))
     return Run(machine=backend.device, measurements=taken, skipped=tuple(x for x in found if not isinstance(x, Measurement)))
 
 

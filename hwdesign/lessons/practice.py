@@ -17,8 +17,11 @@ from hwdesign.lessons.exercises import EXERCISES
 CLOSE = 0.01  # a misconception is named if the answer is this near its value [dimensionless]
 SOLUTION = "The worked solution is folded below the exercise."
 
-_PREFIX = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "µ": 1e-6, "u": 1e-6, "n": 1e-9, "%": 0.01}
+_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+           "m": 1e-3, "µ": 1e-6, "u": 1e-6, "n": 1e-9, "%": 0.01}  # fmt: skip
 _NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*)?\.?\d+\.?(?:e[-+]?\d+)?|[-+]?inf(?:inity)?)\s*(.*?)\s*", re.I | re.S)
+_MARKS = " \t\n.!'\"`“”‘’()[]"  # what may stand around a word or a number
+_SPLITS = (r"; ?|,? and |, ", " ", "[ ,]+")  # where several numbers in one text are parted, the surest first
 _LOST = "A factor of {} suggests a lost or doubled prefix. Put every number in base units: byte, FLOP, second."
 _BINARY = "A factor of {} is that between {} and {}. In this book GB and TB are decimal, 10^9 and 10^12."
 _SLIPS = {
@@ -34,7 +37,11 @@ _SLIPS = {
     "GiB for GB": (1.024**3, _BINARY.format("1.074", "GB", "GiB")),
     "TiB for TB": (1.024**4, _BINARY.format("1.100", "TB", "TiB")),
 }
-_tries = {}  # (exercise, seed) -> wrong answers so far
+_tries = {}  # (exercise, seed) -> marks of the wrong answers so far
+
+
+class _OtherUnit(ValueError):
+    """A number with a unit that the question does not ask for."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,8 @@ def grade(exercise, answer, seed=None):
     exercise : str
         Number of the exercise.
     answer : object
-        Anything; a number may carry its unit as text, several numbers are a tuple, list, array or dict [unit as asked].
+        Anything; a number may carry its unit as text, several numbers are a tuple, list, array, tensor, dict or
+        text [unit as asked].
     seed : int or str, optional
         As in `question`.
 
@@ -180,7 +188,10 @@ def grade(exercise, answer, seed=None):
     if answer is None:
         return Verdict(False, None, f"No answer yet. Expected: {_expected(task)}.", graded=False)
     try:
-        found = _choice(task, answer) if task.options else _values(task, answer, right)
+        found = _choice(task, answer) if task.options else _values(task, answer)
+    except _OtherUnit:
+        unit = (task.units[:2] or ("a bare number",))[-1]
+        return Verdict(False, None, f"The question asks for {unit}; what stands behind the number is no such unit.", graded=False)
     except Exception:  # whatever a learner's object does when it is looked at
         found = None
     if found is None:
@@ -191,7 +202,7 @@ def grade(exercise, answer, seed=None):
 
 
 def check(exercise, answer, *, seed=None):
-    """Display whether an answer is right; if not, the likely misconception, and one more hint at each try.
+    """Display whether an answer is right; if not, the likely misconception, and one more hint at each new answer.
 
     On the static page, where nothing can be typed, it shows nothing.
 
@@ -221,15 +232,25 @@ def check(exercise, answer, *, seed=None):
     verdict = grade(exercise, answer, seed)
     if os.environ.get("HWDESIGN_STATIC") == "1":  # set while the site is built
         return
-    key = exercise, seed
+    key = exercise, None if seed is None else str(seed)
     if verdict.right:
         _tries.pop(key, None)
         display(Note(f"**Right.** {verdict.message}"))
     elif not verdict.graded:
         display(Note(verdict.message))
     else:
-        _tries[key] = _tries.get(key, 0) + 1
-        display(Note(f"**Not yet.** {verdict.message}{_hint(exercise, _tries[key])}"))
+        marks = _tries.setdefault(key, [])
+        if (mark := _mark(answer)) not in marks:  # a cell that runs again spends no hint
+            marks.append(mark)
+        display(Note(f"**Not yet.** {verdict.message}{_hint(exercise, len(marks))}"))
+
+
+def _mark(answer):
+    """What tells one answer from another: the start of its repr, or its type where there is none."""
+    try:
+        return repr(answer)[:200]
+    except Exception:
+        return str(type(answer))
 
 
 def _hint(exercise, tries):
@@ -264,36 +285,41 @@ def _choice(task, answer):
         answer = "yes" if answer else "no"
     if not isinstance(answer, str | int | np.integer):
         return None
-    key = str(answer).strip(" .()'\"").casefold()
+    key = re.sub(r" (of )?(them|these|(the )?layers)$", "", str(answer).strip(_MARKS).casefold())
     return next((option for option in task.options if option.casefold() == key), None)
 
 
-def _values(task, answer, right):
-    """The numbers that were meant, as a tuple, or None. One number stands for several where all are equal."""
-    names = task.parts or ("",)
-    answer = _single(answer)
+def _values(task, answer):
+    """The numbers that were meant, as a tuple, or None. One number stands for all parts where the exercise allows it."""
+    names, answer = task.parts or ("",), _single(answer)
+    ways = [[answer] * len(names)] if len(names) == 1 or task.one else []
     if len(names) > 1 and isinstance(answer, str):
-        answer = _single([piece for piece in re.split(r"[;,]\s+|;", answer.strip(" ()[]")) if piece])
-    if isinstance(answer, Mapping):
+        text = " ".join(re.sub(r"[()\[\]{}]", " ", answer).split())
+        whole = re.fullmatch(r"\d{1,2}(,\d{3})+", text)  # "8,192" is one number, "512,512" are two
+        splits = _SPLITS[:2] if whole else _SPLITS
+        ways = [[piece for piece in re.split(split, text) if piece] for split in splits] + ways
+    elif isinstance(answer, Mapping):
         keys = {str(key).strip().casefold(): value for key, value in answer.items()} if len(answer) == len(names) else {}
-        answer = [keys.get(name.casefold()) for name in names]
-    if len(names) == 1 or isinstance(answer, str) or not isinstance(answer, list | tuple | np.ndarray):
-        many = [answer] * len(names) if len(set(np.atleast_1d(right).tolist())) == 1 else []
-    else:
-        many = list(answer) if len(answer) == len(names) else []
-    if len(many) != len(names):
-        return None
-    found = tuple(_number(value, task.units) for value in many)
-    return None if None in found else found
+        ways = [[keys.get(name.casefold()) for name in names]]
+    elif len(names) > 1 and isinstance(answer, list | tuple | np.ndarray):
+        ways = [answer]
+    for many in ways:
+        if len(many) == len(names):
+            found = tuple(_number(value, task.units) for value in many)
+            if None not in found:
+                return found
+    return None
 
 
 def _single(answer):
-    """An answer out of its box: the only element of a list, an array or a tensor."""
+    """An answer out of its box: the only element of a list or an array, the list of a tensor."""
     for _ in range(4):  # not without end: a list may hold itself
         if isinstance(answer, list | tuple) and len(answer) == 1:
             answer = answer[0]
-    if not isinstance(answer, str | Number) and callable(getattr(answer, "item", None)) and np.size(answer) == 1:
-        answer = answer.item()
+        elif isinstance(answer, np.ndarray):
+            answer = answer.item() if answer.size == 1 else answer.ravel()
+        elif not isinstance(answer, str | Number) and callable(getattr(answer, "tolist", None)):
+            answer = answer.tolist() if math.prod(getattr(answer, "shape", ())) < 100 else None
     return answer
 
 
@@ -312,19 +338,25 @@ def _number(value, units):
 
 
 def _number_in_text(text, units):
-    """A number with its unit, "48.3 k tokens", "1,024" or "12 µs"; None if the unit is another one."""
-    if text.strip().casefold() == "never":
+    """A number with its unit, "48.3 k tokens", "1,024" or "12 µs"; None for other text, an error for another unit."""
+    if len(text.strip()) > 100:
+        return None
+    if text.strip(_MARKS).casefold() == "never":
         return math.inf
-    match = _NUMBER.fullmatch(text[:100])
+    match = _NUMBER.fullmatch(text.rstrip(_MARKS).lstrip(_MARKS.replace(".", "")))  # ".5" keeps its point
     if match is None:
         return None
     digits, unit = match[1].replace("_", ""), match[2]
     thousands = re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?(e[-+]?\d+)?", digits, re.I)
     digits = digits.replace(",", "" if thousands else ".")
+    if digits.count(".") > 1:
+        return None
     for name in ("", *units):
         scale = _PREFIX.get(unit[: len(unit) - len(name)].strip() if unit.casefold().endswith(name.casefold()) else None)
         if scale is not None:
             return float(digits) * scale
+    if re.fullmatch(r"[^\W\d_][^\d_]*", unit):
+        raise _OtherUnit(unit)
     return None
 
 
@@ -352,24 +384,27 @@ def _judge_numbers(task, given, found, right):
         if all(_near(w, r, task.tolerance) for w, r in zip(wrong, right, strict=True)):
             continue  # the mistake makes no difference here
         told = [_near(f, w, close) for f, w in zip(found, wrong, strict=True)]
+        if sorted(wrong) == sorted(right) and any(ok and w != r for w, r, ok in zip(wrong, right, good, strict=True)):
+            continue  # numbers in another order: nothing is exchanged where one of them stands in its place
         if all(np.logical_or(good, told)):  # the mistake that tells most parts wins, then the nearest
             far = max(_distance(f, w) for f, w, ok in zip(found, wrong, good, strict=True) if not ok)
             best = min(best, ((told.count(False), far), (name, message)), key=lambda pair: pair[0])
     if best[1]:
         return Verdict(False, best[1][0], mixed + best[1][1])
-    size = [f"{name} is {_side(task, f, r)}." for name, f, r, ok in zip(names, found, right, good, strict=True) if not ok]
+    size = [_side(task, name, f, r) for name, f, r, ok in zip(names, found, right, good, strict=True) if not ok]
     return Verdict(False, None, mixed + " ".join(size))
 
 
 def _wrong_ways(task, given, right):
-    """(name, value, message) of the exercise's own mistakes, then of the slips of unit that any number may have."""
+    """(name, value, message) of the exercise's own mistakes, then of the slips of unit that it names."""
     for mistake in task.mistakes:
         value = mistake(**given)
         if value is not None:
             name, message = _words(mistake)
             yield name, value, message
-    if task.same is None and np.isfinite(right).all():
-        for name, (factor, message) in _SLIPS.items():
+    if np.isfinite(right).all():
+        for name in task.slips:
+            factor, message = _SLIPS[name]
             yield name, np.multiply(right, factor), message
             yield name, np.divide(right, factor), message
 
@@ -387,7 +422,8 @@ def _distance(value, target):
     return 0.0 if value == target else abs(value / target - 1)
 
 
-def _side(task, value, target):
-    if task.same is not None:
-        return "another one"
-    return "too large" if value > target else "too small"
+def _side(task, name, value, target):
+    if math.isinf(target) and task.endless:
+        return task.endless
+    side = "too large" if value > target else "too small"
+    return f"{name} is {'another one' if task.same else side}."

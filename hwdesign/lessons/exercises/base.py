@@ -27,10 +27,16 @@ class Exercise:
         One sentence on why the answer matters.
     parts : tuple of str
         Names of the numbers, where there are several.
+    one : bool
+        Whether a single number may stand for all parts; it is then judged part by part.
     options : tuple of str
         The choices, where the answer is not a number.
     units : tuple of str
-        Names of the unit that may stand behind a number.
+        Names of the unit that may stand behind a number; the first two are those of one and of many.
+    slips : tuple of str
+        Names of the slips of unit in `practice` that can occur here.
+    endless : str
+        What is said to a finite number where no number is enough.
     tolerance : float
         Largest relative error that counts as right [dimensionless].
     same : callable, optional
@@ -52,8 +58,11 @@ class Exercise:
     hints: tuple[str, ...]
     why: str
     parts: tuple[str, ...] = ()
+    one: bool = False
     options: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    slips: tuple[str, ...] = ()
+    endless: str = ""
     tolerance: float = 0.02
     same: Callable | None = None
 

@@ -48,9 +48,9 @@ def _ridge(device, recipe, **_):
     return as_device(device).ridge(as_recipe(recipe).math)
 
 
-def _minima(device, recipe, ridge=None, c=None, **_):
-    """(M, N, K) by equation (1.5) [element]; `ridge` and `c` stand in for the right ones."""
-    size = as_recipe(recipe).operand_bytes | ({"c": c} if c else {})
+def _minima(device, recipe, ridge=None, sizes=(), **_):
+    """(M, N, K) by equation (1.5) [element]; `ridge` and `sizes` stand in for the right ones."""
+    size = as_recipe(recipe).operand_bytes | dict(sizes)
     return tuple(float(critical_dimension(ridge or _ridge(device, recipe), size[operand])) for operand in "bac")
 
 
@@ -72,7 +72,12 @@ def _ridge_upside_down(**given):
 
 def _outputs_like_inputs(recipe, **given):
     """The outputs seem to have the size of the inputs. They are BF16, 2 bytes, and K pays for them."""
-    return _minima(recipe=recipe, **given, c=as_recipe(recipe).activations.bytes)
+    return _minima(recipe=recipe, **given, sizes={"c": as_recipe(recipe).activations.bytes})
+
+
+def _inputs_like_outputs(recipe, **given):
+    """Inputs and weights seem to have the size of the outputs. M pays for weights and N for inputs, in their own format."""
+    return _minima(recipe=recipe, **given, sizes=dict.fromkeys("ab", as_recipe(recipe).operand_bytes["c"]))
 
 
 def _n_and_k_exchanged(**given):
@@ -92,14 +97,16 @@ _MINIMA = Exercise(
     text=_text_minima,
     solve=_minima,
     parts=("M_min", "N_min", "K_min"),
+    one=True,
     units=ELEMENT,
+    slips=("bits for bytes", "factor 1000", "factor 10^6", "factor 10^9", "factor 10^12"),
     asks="three numbers (M_min, N_min, K_min) in elements, or one number if all three are equal",
     why="Below its minimum a dimension leaves the math units waiting, whatever the other two are.",
     hints=(
         "Equation (1.5): half the ridge, times the bytes of one element of the matrix that the dimension pays for.",
         "M pays for the weights, N for the inputs, K for the outputs. The ridge is the dense peak over the bandwidth.",
     ),
-    mistakes=(_twice, _half, _ridge_upside_down, _outputs_like_inputs, _n_and_k_exchanged, _pcie_card),
+    mistakes=(_twice, _half, _ridge_upside_down, _outputs_like_inputs, _inputs_like_outputs, _n_and_k_exchanged, _pcie_card),
 )
 
 
@@ -121,7 +128,7 @@ def _layers(device, recipe, tokens, hidden, inner, gated=False, times=1):
 
 
 def _tokens_below_the_minimum(device, recipe, tokens, **_):
-    """The number of tokens is below M_min here, and M is the same for every layer of the model."""
+    """Look at the number of tokens first: for which layers does it differ?"""
     return "some" if tokens < _minima(device, recipe)[0] else None
 
 
@@ -186,10 +193,10 @@ def _text_expert(model, device, recipe):
     )
 
 
-def _tokens(model, device, recipe, turned=False, **sizes):
-    """Equation (1.4) at the ridge, solved for M; infinite where no M is enough. `turned` exchanges N and K."""
+def _tokens(model, device, recipe, turned=0, **sizes):
+    """Equation (1.4) at the ridge, solved for M; infinite where no M is enough. `turned`: matrices on the way up, 0 for down."""
     hidden, ffn = _expert(model)
-    n, k = (ffn.width, hidden) if turned else (hidden, ffn.width)
+    n, k = (turned * ffn.width, hidden) if turned else (hidden, ffn.width)
     size = as_recipe(recipe).operand_bytes | sizes
     room = 2 / _ridge(device, recipe) - size["a"] / n - size["c"] / k
     return float(size["b"] / room) if room > 0 else math.inf
@@ -213,7 +220,12 @@ def _weights_alone(model, **given):
 
 def _expert_turned(model, **given):
     """N and K seem to be exchanged. The down-projection puts out H features and sums over H', so K = H'."""
-    return _tokens(model, **given, turned=True)
+    return _tokens(model, **given, turned=1)
+
+
+def _up_projection(model, **given):
+    """This is the up-projection with the gate beside it, N = 2H' and K = H. The question asks for the way down."""
+    return _tokens(model, **given, turned=2)
 
 
 def _inputs_left_out(**given):
@@ -243,6 +255,8 @@ _EXPERT = Exercise(
     text=_text_expert,
     solve=_tokens,
     units=("token", "tokens"),
+    slips=("factor 1000",),
+    endless="Put it into (1.4): which terms does a larger M not touch?",
     asks='a number of tokens, or "never" if no number of tokens is enough',
     why="An expert sees only its share of the batch, so a narrow H' asks for batches that few services have.",
     hints=(
@@ -256,6 +270,7 @@ _EXPERT = Exercise(
         _scales_left_out,
         _weights_alone,
         _expert_turned,
+        _up_projection,
         _inputs_left_out,
         _outputs_left_out,
         _tokens_of_the_batch,
@@ -394,11 +409,6 @@ def _one_layer(**given):
     return _width(**given, down=0)
 
 
-def _product_twice_as_large(power, **given):
-    """This fits a product HH' twice as large. The two matrices share the weights: each has half of them."""
-    return _width(power=power + 1, **given, pick=lambda t: len(t) - 1 - np.nanargmin(t[::-1]))  # the larger H of the pair
-
-
 def _slowest(**given):
     """This is the slowest pair of the table, not the fastest."""
     return _width(**given, pick=np.nanargmax)
@@ -421,6 +431,7 @@ _WIDTH = Exercise(
     text=_text_width,
     solve=_width,
     parts=("H at many tokens", "H at few tokens"),
+    one=True,
     units=ELEMENT,
     asks="two widths (H at 8192 tokens, H at the few), or one number if it serves both",
     tolerance=0.0,
@@ -430,7 +441,7 @@ _WIDTH = Exercise(
         "The pair takes the sum of two times: N = H', K = H on the way up and N = H, K = H' on the way down.",
         "Only widths whose partner 2^p / H is a size of the table can be looked up. Take the smallest sum for each token count.",
     ),
-    mistakes=(_one_layer, _product_twice_as_large, _slowest, _smallest_bound, _token_counts_exchanged),
+    mistakes=(_one_layer, _slowest, _token_counts_exchanged, _smallest_bound),
 )
 
 EXERCISES = (_MINIMA, _LAYERS, _EXPERT, _POINTS, _WIDTH)

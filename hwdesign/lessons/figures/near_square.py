@@ -359,7 +359,7 @@ def own_sweeps(sweeps, bounds, marks, *, ax=None):
     bounds : dict of str to array_like
         The same keys to the bound at those sizes [FLOP/s].
     marks : dict of str to float
-        The same keys to the size that reaches 80 % of the largest rate [element], drawn as a dotted line.
+        The same keys to the size that reaches 80 % of the sustained rate [element], drawn as a dotted line.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
