@@ -48,7 +48,7 @@ def main(arguments=None):
         description="Times this machine: on a GPU or CPU with torch, on a CPU with NumPy alone. Less than a minute on a CPU.",
         epilog="Close other programs first. GPU to GPU: torchrun --nproc-per-node 2 -m hwdesign.measure.collectives",
     )
-    measure.add_argument("--quick", action="store_true", help="a tenth of the list")
+    measure.add_argument("--quick", action="store_true", help="a short list")
     measure.add_argument("--json", metavar="FILE", type=Path, help="write the run to this file")
     measure.add_argument("--picture", metavar="FILE", type=Path, help="draw the roofline: .svg or .png, needs matplotlib")
     measure.add_argument("--no-torch", action="store_true", help="use NumPy even if torch is here")
@@ -105,7 +105,7 @@ def _summary_lines(found, flags):
     ridges = (f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items())
     yield "" if not found["bandwidth"] else f"\nbandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
     yield from rates
-    yield f"ridge: {', '.join(ridges)}"
+    yield from ([f"ridge: {', '.join(ridges)}"] if found["ridge"] else [])
     yield from ([f"shortest kernel {fmt(found['launch'], 's')}"] if found["launch"] else [])
     yield "± is the way from the best round, which is shown, to the worst"
     yield from (f"{flag}: close them and measure again" for flag in flags if flag.startswith("disturbed"))

@@ -111,10 +111,13 @@ class Tensor:
 
 
 def stub(*, device="NVIDIA H200", capability=(9, 0), l2=None, memory=140e9, rates=None, bandwidth=4e12, formats=("fp8", "nvfp4"),
-         graphs=True, wrong=False, dead=False, scaled_mm=True, fails=None, floor=2e-6):  # fmt: skip
+         graphs=True, wrong=False, dead=False, idle=False, scaled_mm=True, fails=None, floor=2e-6, index=0,
+         reserved=0):  # fmt: skip
     """A module like torch with one CUDA device of these properties.
 
-    `rates`: format to rate [FLOP/s]; `wrong`: results are off; `dead`: kernels write nothing; `fails`: format to an error.
+    `rates`: format to rate [FLOP/s]; `wrong`: results are off; `dead`: kernels write nothing; `idle`: replays
+    take their time and do nothing; `fails`: format to an error; `index`: the current device;
+    `reserved`: memory that torch holds and nobody uses [byte].
     """
     rates = RATES | (rates or {})
     torch = types.SimpleNamespace(__version__="9.9.9+stub", bandwidth=bandwidth, log=[], clock=0.0, capturing=None, used=0.0)
@@ -135,9 +138,9 @@ def stub(*, device="NVIDIA H200", capability=(9, 0), l2=None, memory=140e9, rate
     def launch(kernel, seconds):
         todo = [kernel]
 
-        def run():
+        def run(idle=False):
             torch.clock += max(seconds, floor)
-            todo.pop()() if todo else None  # replayed on the same data it would give the same again
+            todo.pop()() if todo and not idle else None  # replayed on the same data it would give the same again
 
         torch.log.append("capture" if torch.capturing is not None else "launch")
         run() if torch.capturing is None else torch.capturing.append(run)
@@ -195,8 +198,10 @@ def stub(*, device="NVIDIA H200", capability=(9, 0), l2=None, memory=140e9, rate
 
         def replay(self):
             torch.log.append("replay")
+            ready = torch.clock + 5 * floor  # Python starts a graph more slowly than the device starts a kernel
             for run in self.work:
-                run()
+                run(idle)
+            torch.clock = max(torch.clock, ready)
 
     @contextlib.contextmanager
     def graph(target):
@@ -217,7 +222,8 @@ def stub(*, device="NVIDIA H200", capability=(9, 0), l2=None, memory=140e9, rate
         torch._scaled_mm = scaled
     torch.nn = types.SimpleNamespace(functional=types.SimpleNamespace(scaled_dot_product_attention=attend))
     torch.cuda = types.SimpleNamespace(
-        is_available=lambda: True, get_device_name=lambda i: device, get_device_capability=lambda i: capability,
+        is_available=lambda: True, current_device=lambda: index, get_device_name=lambda i: device if i == index else "another",
+        get_device_capability=lambda i: capability, memory_reserved=lambda: reserved, memory_allocated=lambda: 0,
         get_device_properties=lambda i: types.SimpleNamespace(**({"L2_cache_size": l2} if l2 else {})),
         mem_get_info=lambda: (memory - torch.used, memory), synchronize=lambda: None, empty_cache=lambda: None, Event=Event,
         CUDAGraph=CUDAGraph, graph=graph, OutOfMemoryError=OutOfMemoryError, device_count=lambda: 1,

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from hwdesign._check import dims
-from hwdesign.measure.backends import as_backend
+from hwdesign.measure.backends import as_backend, whole
 
 
 def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="bf16", backend=None, *, rounds=5, rotate=True):
@@ -44,16 +43,15 @@ def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="
     >>> measure_attention(1, 64, 4, 2, 16, "fp32", "numpy", rounds=1, rotate=False).flops
     16384.0
     """
-    sizes = dims(batch=batch, context=context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
-    batch, context, heads, kv_heads, head_dim = (int(x) for x in sizes)
+    sizes = whole(batch=batch, context=context, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    batch, context, heads, kv_heads, head_dim = sizes
     if heads % kv_heads:
         raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
     if precision in ("fp8", "nvfp4"):
         raise ValueError(f"precision must be one of fp64, fp32, bf16, fp16 for attention, got {precision!r}")
     backend = as_backend(backend)
 
-    def check(q, k, v, out):
-        result = backend.attention(q, k, v, out)()
+    def check(q, k, v, result):
         i, j = batch - 1, kv_heads // 2
         x, y, z = (backend.double(t[i, j], precision) for t in (q, k, v))
         scores = x @ y.T / np.sqrt(head_dim)

@@ -1,8 +1,8 @@
 """What can be timed here: torch on a CUDA device, torch on the CPU, NumPy; and operands that no cache holds.
 
-Operands are views into one long stretch of memory, the arena, of at least four times the last-level cache. A measurement walks
-through it from where the last one stopped, so every call finds its operands in memory. The numbers are random: constant ones
-draw less power, and a device then runs at higher clocks.
+Operands are views into two long stretches of memory, the arenas: one of inputs, one of outputs, together at least four times the
+last-level cache. A measurement walks through them from where the last one stopped, so every call finds its operands in memory.
+The numbers are random: constant ones draw less power, and a device then runs at higher clocks.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwdesign._check import choice
+from hwdesign._check import choice, dims
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Skipped, combine
 from hwdesign.measure.timer import time_calls
@@ -27,6 +27,7 @@ from hwdesign.units import GIB, fmt
 
 COLD = 4  # working set over cache
 CACHE = {"cpu": 2.0**26, "cuda": 2.0**27}  # taken where nobody says how large the cache is [byte]
+SHARE = 2.0**28  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
 ALIGN = 256  # of an operand [byte]
 COPIES = {"cpu": 4096, "cuda": 1024}  # most sets of operands
 RANDOM = 1_000_003  # random numbers before they repeat
@@ -83,7 +84,6 @@ class Backend:
     name, torch, kind = "numpy", None, "cpu"
     precisions = ("fp32", "fp64")
     dtypes = {"fp32": np.float32, "fp64": np.float64}
-    failures = (RuntimeError, MemoryError)
     arenas = {}  # bits -> [flat bytes, cursor]; one for all that runs on the CPU
 
     def __init__(self):
@@ -133,7 +133,7 @@ class Backend:
             raise MemoryError(f"out of memory: it needs {fmt(2 * total, 'byte')}, {fmt(room, 'byte')} are free")
         copies = max(1, min(COPIES[self.kind], math.ceil(COLD * self.cache / total), int(room / 4 / total))) if rotate else 1
         for bits, size in ((BITS.get(precision, precision), each["in"]), ("output", each["out"])):
-            least = min(COLD * self.cache, room / 8) if rotate else 0
+            least = min(COLD * self.cache * size / total, room / 8) if rotate else 0
             reserve[bits] = int(max(least // ALIGN * ALIGN, copies * size)) + size
             if len(self.arenas.get(bits, ((), 0))[0]) < copies * size + size:
                 self.arenas.pop(bits, None)
@@ -178,28 +178,36 @@ class Backend:
 
     def measure(self, operation, shape, precision, *, inputs, outputs, call, check, rounds=5, rotate=True):
         """The rounds combined to a `Measurement`, its result checked; or `Skipped` with the reason."""
-        label = f"{operation} {precision}"
+        choice("precision", precision, ELEMENT_BYTES)
+        label, (rounds,) = f"{operation} {precision}", whole(rounds=rounds)
         if precision not in self.precisions:
             return Skipped(operation=label, reason=self.missing.get(precision, f"{self.name} has no {precision}"))
         taken = []
         try:
             for _ in range(rounds):
-                sets, flags = self.operands(precision, inputs, outputs, rotate=rotate)
-                flags = () if operation == "launch" else flags
-                calls = [call(*arrays) for arrays in sets]
-                self.blank(sets[0][-1])
-                timing = time_calls(calls, torch=self.torch if self.kind == "cuda" else None)
-                flags = (*flags, *timing.flags, *check(*sets[0]))
+                timing, flags = self._round(precision, inputs, outputs, call, check, rotate)
+                flags = tuple(f for f in flags if operation != "launch" or not f.startswith("working set"))
                 taken.append(Measurement(
                     operation=operation, shape=shape, precision=precision, seconds=timing.seconds, spread=timing.spread,
                     repeats=timing.repeats, device=self.device, device_name=self.device_name, backend=self.name,
                     software=self.software, taken_on=datetime.date.today().isoformat(), flags=flags,
                 ))  # fmt: skip
-        except self.failures as error:
-            first = next(iter(str(error).strip().splitlines()), "out of memory")
+        except (RuntimeError, MemoryError) as error:
+            first = str(error).strip().split("\n")[0] or "out of memory"
+            error.__traceback__ = None  # its frames hold the operands
             self.release()
             return Skipped(operation=label, reason=first)
         return combine(taken)
+
+    def _round(self, precision, inputs, outputs, call, check, rotate):
+        sets, flags = self.operands(precision, inputs, outputs, rotate=rotate)
+        calls = [call(*arrays) for arrays in sets]
+
+        def written():
+            return getattr(calls[0], "result", sets[0][-1])
+
+        timing = time_calls(calls, torch=self.torch if self.kind == "cuda" else None, before=lambda: self.blank(written()))
+        return timing, (*flags, *timing.flags, *check(*sets[0][:-1], written()))
 
     def compare(self, precision, found, wanted, scale):
         """A flag where sampled outputs differ from the reference by more than the format's tolerance of `scale`.
@@ -230,8 +238,6 @@ class TorchBackend(Backend):
     True
     """
 
-    failures = (RuntimeError, MemoryError, NotImplementedError, TypeError, AttributeError)
-
     def __init__(self, torch, kind):
         super().__init__()
         self.torch, self.kind, self.name = torch, kind, f"torch-{kind}"
@@ -245,19 +251,21 @@ class TorchBackend(Backend):
             self.precisions = ("fp32", "bf16")
             self.missing |= dict.fromkeys(("fp16", "fp8", "nvfp4"), "on a CPU torch is timed in fp32 and bf16")
             return
-        self.device, self.arenas = torch.cuda.get_device_name(0), {}
+        index = torch.cuda.current_device()
+        self.device, self.arenas = torch.cuda.get_device_name(index), {}
         self.device_name = catalogue_name(self.device)
-        self.cache, self.cache_from = self._cuda_cache()
-        self.software |= {"cuda": str(torch.version.cuda or getattr(torch.version, "hip", None)), "driver": _driver()}
+        self.cache, self.cache_from = self._cuda_cache(index)
+        driver = (_said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"])[0]
+        self.software |= {"cuda": str(torch.version.cuda or getattr(torch.version, "hip", None)), "driver": driver}
         for name in ("blas", "threads"):
             self.software.pop(name)
-        self._precisions(torch.cuda.get_device_capability(0))
+        self._precisions(torch.cuda.get_device_capability(index))
 
-    def _cuda_cache(self):
+    def _cuda_cache(self, index):
         known = self.device_name and as_device(self.device_name).l2
         if known:
             return known, "catalogue"
-        told = getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 0)
+        told = getattr(self.torch.cuda.get_device_properties(index), "L2_cache_size", 0)
         return (float(told), "told by the device") if told else (CACHE["cuda"], "assumed, unknown")
 
     def _precisions(self, capability):
@@ -274,7 +282,10 @@ class TorchBackend(Backend):
         self.precisions = tuple(p for p in ("bf16", "fp16", "fp8", "nvfp4", "fp32") if p not in self.missing)
 
     def free(self):
-        return self.torch.cuda.mem_get_info()[0] if self.kind == "cuda" else _cpu_free()
+        if self.kind == "cpu":
+            return _cpu_free()
+        cuda = self.torch.cuda
+        return cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated()
 
     def release(self):
         super().release()
@@ -307,13 +318,21 @@ class TorchBackend(Backend):
             ones = (torch.ones(math.ceil(x.shape[0] / 128) * 128 * across, device=self.kind) for x in (a, w))
             scales = {name: x.to(self.dtypes["fp8"]) for name, x in zip(scales, ones, strict=True)}
         fast = {"use_fast_accum": True} if precision == "fp8" else {}
-        return functools.partial(torch._scaled_mm, a, b, out_dtype=torch.bfloat16, out=out, **scales, **fast)
+
+        def call():
+            try:
+                return torch._scaled_mm(a, b, out_dtype=torch.bfloat16, out=out, **scales, **fast)
+            except (TypeError, AttributeError, ValueError) as error:  # a private function: its arguments change with the version
+                why = str(error)
+            raise RuntimeError(why)
+
+        return call
 
     def copy(self, x, out):
         return functools.partial(out.copy_, x)
 
     def attention(self, q, k, v, out):
-        return functools.partial(self.torch.nn.functional.scaled_dot_product_attention, q, k, v)
+        return _Kept(functools.partial(self.torch.nn.functional.scaled_dot_product_attention, q, k, v), out)
 
     def double(self, x, precision):
         if precision == "nvfp4":
@@ -323,6 +342,16 @@ class TorchBackend(Backend):
 
     def blank(self, x):
         x.fill_(math.nan)
+
+
+class _Kept:
+    """A call that cannot be told where to write; it keeps its last result, which in a CUDA graph is the one that replays fill."""
+
+    def __init__(self, call, out):
+        self.call, self.result = call, out
+
+    def __call__(self):
+        self.result = self.call()
 
 
 def available():
@@ -402,17 +431,17 @@ def cpu_name():
 
     Notes
     -----
-    Source: /proc/cpuinfo, or the platform's own word.
+    Source: /proc/cpuinfo, macOS's `sysctl`, or the platform's own word.
 
     Examples
     --------
     >>> cpu_name().endswith(("cores", "core"))
     True
     """
-    name = platform.processor() or platform.machine() or "unknown CPU"
-    with contextlib.suppress(OSError):
-        models = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
-        name = models[0] if models else name
+    name = _said("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
+    with contextlib.suppress(OSError, IndexError):
+        name = name or re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)[0]
+    name = name or platform.processor() or platform.machine() or "unknown CPU"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{' '.join(name.split())}, {cores} core{'s' if cores != 1 else ''}"
 
@@ -421,30 +450,70 @@ def _cpu_cache(root="/sys/devices/system/cpu"):
     """Last-level caches of all cores together [byte], and who says so."""
     caches = {}
     for index in Path(root).glob("cpu[0-9]*/cache/index*"):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
             level, size, shared = ((index / f).read_text().strip() for f in ("level", "size", "shared_cpu_list"))
             factor = {"K": 1024, "M": 1024**2, "G": 1024**3}[size[-1]]
             caches.setdefault(int(level), {})[shared] = int(size[:-1]) * factor
-    return (float(sum(caches[max(caches)].values())), "told by the system") if caches else (CACHE["cpu"], "assumed, unknown")
+    if not caches:
+        return CACHE["cpu"], "assumed, unknown"
+    told = float(sum(caches[max(caches)].values()))
+    return (SHARE, "told by the system, capped") if told > SHARE and (os.cpu_count() or 1) <= 4 else (told, "told by the system")
 
 
-def _cpu_free():
-    """Memory that is free and allowed [byte]; 2 GiB where nobody says."""
+def _cpu_free(root="/sys/fs/cgroup"):
+    """Memory that is free and that a container's limit leaves [byte]; 2 GiB where nobody says."""
     free = 2 * GIB
     with contextlib.suppress(OSError, IndexError):
         text = Path("/proc/meminfo").read_text(encoding="utf-8")
         free = 1024.0 * int(re.findall(r"MemAvailable:\s+(\d+)", text)[0])
-    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # a container's own limit; half of it may be taken already
-            free = min(free, float((Path("/sys/fs/cgroup") / limit).read_text()) / 2)
+    for pair in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):
+            limit, used = (float((Path(root) / file).read_text()) for file in pair)
+            free = min(free, max(0.0, limit - used))
     return free
 
 
-def _driver():
+def _said(*command):
+    """What a program prints; nothing where it is not there or fails."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.split()[0]
-    return "unknown"
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    return ""
+
+
+def whole(**named):
+    """Single whole numbers from 1 on.
+
+    Parameters
+    ----------
+    named : number
+        Arguments by name.
+
+    Returns
+    -------
+    list of int
+        The numbers (no unit).
+
+    Raises
+    ------
+    ValueError
+        If one is a list, text, below 1 or not whole; the message names it.
+
+    Notes
+    -----
+    Source: own choice.
+
+    Examples
+    --------
+    >>> whole(m=[1, 2])
+    Traceback (most recent call last):
+    ...
+    ValueError: m must be one number, got [1, 2]
+    """
+    arrays = dims(**named)
+    for (name, value), array in zip(named.items(), arrays, strict=True):
+        if array.ndim:
+            raise ValueError(f"{name} must be one number, got {value!r}")
+    return [int(array) for array in arrays]
 
 
 def _bytes(precision):

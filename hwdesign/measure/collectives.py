@@ -18,10 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
 from hwdesign._check import dims
-from hwdesign.measure.backends import as_backend
+from hwdesign.measure.backends import as_backend, whole
 from hwdesign.measure.runs import COLLECTIVES, Measurement, Skipped, combine, load_run, save_run
 from hwdesign.measure.timer import time_calls
 
@@ -49,7 +47,7 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
     Raises
     ------
     ValueError
-        If there are fewer than 2 processes.
+        If there are fewer than 2 processes, or `processes` or `sizes` is not valid.
 
     Notes
     -----
@@ -62,31 +60,37 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
     ...
     ValueError: processes must be >= 2, got 1
     """
+    (processes,) = whole(processes=processes)
     if processes < 2:
         raise ValueError(f"processes must be >= 2, got {processes}")
+    words = dims(sizes=[] if sizes is None else sizes)[0]
+    if words.ndim != 1:
+        raise ValueError(f"sizes must be a list of numbers, got {sizes!r}")
     if not _torch():
         return [Skipped(operation="collectives", reason="torch is not installed, or has no torch.distributed")]
-    sizes = [int(s) for s in dims(sizes=sizes)[0]] if sizes else []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "run.json"
         command = [sys.executable, "-m", "hwdesign.measure.collectives", "--json", str(file), "--rendezvous", f"{folder}/meet"]
-        command += ["--sizes", *map(str, sizes)] if sizes else []
-        rank = {"WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1", **_loopback()}
-        running = []
+        command += ["--sizes", *(f"{size:.0f}" for size in words)] if len(words) else []
+        rank = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1", **_loopback()}
+        said, running, end = [Path(folder) / f"{i}.txt" for i in range(processes)], [], time.monotonic() + timeout
         try:
             for i in range(processes):
                 env = os.environ | rank | {"RANK": str(i), "LOCAL_RANK": str(i)}
-                running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-            said = [p.communicate(timeout=timeout)[1] for p in running]
+                with said[i].open("wb") as errors:
+                    running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=errors))
+            for p in running:
+                p.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             return [Skipped(operation="collectives", reason=f"the {processes} processes did not finish within {timeout} s")]
         finally:
             for p in running:
                 if p.poll() is None:
                     p.kill()
-                    p.communicate()
+                    p.wait()
         if not file.is_file():
-            last = next((text.strip().splitlines()[-1] for text in said if text.strip()), "no word of why")
+            texts = (f.read_text(encoding="utf-8", errors="replace").strip() for f in said)
+            last = next((text.splitlines()[-1] for text in texts if text), "no word of why")
             return [Skipped(operation="collectives", reason=last)]
         run = load_run(file)
     return [*run.measurements, *run.skipped]
@@ -124,24 +128,33 @@ def main(arguments=None):
         why = f"it takes at least two processes; {HOW}" if torch else "torch is not installed, or has no torch.distributed"
         print(f"hwdesign.measure.collectives: {why}", file=sys.stderr)
         return 2
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    cuda = torch.cuda.is_available() and torch.distributed.is_nccl_available() and torch.cuda.device_count() > local
-    if cuda:
-        torch.cuda.set_device(local)
-    meet = {"init_method": f"file://{chosen.rendezvous}", "rank": int(os.environ["RANK"]), "world_size": world}
-    name = "nccl" if cuda else "gloo"
-    torch.distributed.init_process_group(name, timeout=datetime.timedelta(seconds=60), **(meet if chosen.rendezvous else {}))
+    name, group, options = _backend_name(torch, os.environ), torch.distributed, {}
+    kind = "cuda" if name == "nccl" else "cpu"
+    if kind == "cuda":
+        options["device_id"] = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(options["device_id"])
+    if chosen.rendezvous:
+        store = group.FileStore(chosen.rendezvous, world)
+        options |= {"store": store, "rank": int(os.environ["RANK"]), "world_size": world}
+    group.init_process_group(name, timeout=datetime.timedelta(seconds=60), **options)
     try:
         taken = measure_group(torch, name, chosen.sizes or SIZES[name])
-        if torch.distributed.get_rank() == 0:
-            machine = f"{world} x {taken[0].device}" if cuda else f"{world} processes on {taken[0].device}"
+        if group.get_rank() == 0:
+            machine = f"{world} {'x' if kind == 'cuda' else 'processes on'} {as_backend(f'torch-{kind}').device}"
             if chosen.json:
                 save_run(chosen.json, taken, machine=machine)
             else:
                 print(*taken, sep="\n")
     finally:
-        torch.distributed.destroy_process_group()
+        group.destroy_process_group()
     return 0
+
+
+def _backend_name(torch, env):
+    """NCCL where each rank of this machine has a GPU of its own, else gloo: the same answer on each of them."""
+    ranks = int(env.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"]))
+    nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available() and torch.cuda.device_count() >= ranks
+    return "nccl" if nccl else "gloo"
 
 
 def measure_group(torch, name, sizes, *, rounds=5):
@@ -165,7 +178,8 @@ def measure_group(torch, name, sizes, *, rounds=5):
 
     Notes
     -----
-    Source: own machine. The result of each collective is compared with what the seeds of all ranks give.
+    Source: own machine. Ranks send whole numbers, so that what each must receive is known exactly; a rank that received anything
+    else flags the time on all of them.
 
     Examples
     --------
@@ -177,8 +191,9 @@ def measure_group(torch, name, sizes, *, rounds=5):
         for size in sizes:
             try:
                 found.append(combine([_round(torch, name, operation, size) for _ in range(rounds)]))
-            except (RuntimeError, NotImplementedError, AttributeError, ValueError) as error:
-                found.append(Skipped(operation=f"{operation} {name}", reason=str(error).splitlines()[0]))
+            except (RuntimeError, MemoryError) as error:
+                reason = str(error).strip().split("\n")[0] or "out of memory"
+                found.append(Skipped(operation=f"{operation} {name}", reason=reason))
                 break
     return found
 
@@ -188,15 +203,19 @@ def _round(torch, name, operation, size):
     ranks, rank = group.get_world_size(), group.get_rank()
     share = max(1, math.ceil(size / 4 / ranks))  # FP32 elements a rank
     length = share if operation == "all_gather" else share * ranks
-    data = [np.random.default_rng(i).standard_normal(length, dtype=np.float32) for i in range(ranks)]
-    mine = torch.from_numpy(data[rank]).to(kind)
+    i = torch.arange(share * ranks, device=kind)
+
+    def number(j, r):
+        return (j % 97 + r).float()  # sums of them are exact
+
+    mine = number(i[:length], rank)
     out = torch.empty(share if operation == "reduce_scatter" else share * ranks, device=kind)
     part = slice(rank * share, (rank + 1) * share)
     wanted = {
-        "all_reduce": lambda: np.sum(data, 0, dtype=np.float64),
-        "all_gather": lambda: np.concatenate(data),
-        "reduce_scatter": lambda: np.sum([x[part] for x in data], 0, dtype=np.float64),
-        "all_to_all": lambda: np.concatenate([x[part] for x in data]),
+        "all_reduce": lambda: sum(number(i, r) for r in range(ranks)),
+        "all_gather": lambda: number(i % share, i // share),
+        "reduce_scatter": lambda: sum(number(i[part], r) for r in range(ranks)),
+        "all_to_all": lambda: number(i % share + rank * share, i // share),
     }[operation]()
     gather = getattr(group, "all_gather_single", None) or group.all_gather_into_tensor
     scatter = getattr(group, "reduce_scatter_single", None) or group.reduce_scatter_tensor  # the newer names, where they exist
@@ -209,8 +228,9 @@ def _round(torch, name, operation, size):
     if operation == "all_reduce":
         out.copy_(mine)
     call()
-    flags = () if np.allclose(out.cpu().numpy(), wanted, rtol=1e-4, atol=1e-4) else (
-        f"wrong result: the {operation} of rank {rank} differs from the float64 reference; do not use this time",)  # fmt: skip
+    bad = torch.tensor([0.0 if torch.equal(out, wanted) else 1.0], device=kind)
+    group.all_reduce(bad, op=group.ReduceOp.MAX)
+    flags = ("wrong result: what at least one rank received differs from what was sent; do not use this time",) * int(bad.item())
     out.zero_()  # summed again and again, anything else would overflow
 
     def batch(count):
@@ -224,7 +244,7 @@ def _round(torch, name, operation, size):
             torch.cuda.synchronize()
         slowest = torch.tensor([time.perf_counter() - start], device=kind)
         group.all_reduce(slowest, op=group.ReduceOp.MAX)  # so that all ranks agree on the repeats, too
-        return float(slowest.cpu().numpy()[0])
+        return slowest.item()
 
     timing = time_calls([call], batch=batch)
     backend = as_backend(f"torch-{kind}")

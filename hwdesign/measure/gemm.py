@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import dims
-from hwdesign.measure.backends import as_backend
+from hwdesign.measure.backends import as_backend, whole
 from hwdesign.measure.runs import Measurement
 from hwdesign.units import fmt
 
@@ -52,7 +51,7 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     >>> taken.flops, taken.seconds > 0
     (524288.0, True)
     """
-    m, n, k = (int(x) for x in dims(m=m, n=n, k=k))
+    m, n, k = whole(m=m, n=n, k=k)
     backend, multiple = as_backend(backend), MULTIPLE.get(precision, 1)
     if n % multiple or k % multiple:
         raise ValueError(f"n and k must be multiples of {multiple} for {precision}, got n = {n}, k = {k}")
@@ -73,15 +72,13 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     )  # fmt: skip
 
 
-def measure_copy(elements, precision="fp32", backend=None, *, rounds=5, rotate=True):
+def measure_copy(elements, backend=None, *, rounds=5, rotate=True):
     """Time a copy from memory to memory: the bandwidth a kernel can reach, bytes read plus bytes written.
 
     Parameters
     ----------
     elements : int
-        Elements to copy [element].
-    precision : str
-        Format of an element.
+        FP32 numbers to copy [element].
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
@@ -105,11 +102,11 @@ def measure_copy(elements, precision="fp32", backend=None, *, rounds=5, rotate=T
 
     Examples
     --------
-    >>> taken = measure_copy(2**16, "fp32", "numpy", rounds=1, rotate=False)
+    >>> taken = measure_copy(2**16, "numpy", rounds=1, rotate=False)
     >>> taken.nbytes, taken.flags[0][:11]
     (524288.0, 'working set')
     """
-    return _copy("copy", elements, precision, backend, rounds, rotate)
+    return _copy("copy", elements, backend, rounds, rotate)
 
 
 def measure_launch(backend=None, *, rounds=5):
@@ -141,20 +138,19 @@ def measure_launch(backend=None, *, rounds=5):
     >>> measure_launch("numpy", rounds=1).seconds < 1e-3
     True
     """
-    return _copy("launch", 16, "fp32", backend, rounds, False)
+    return _copy("launch", 16, backend, rounds, False)
 
 
-def _copy(operation, elements, precision, backend, rounds, rotate):
-    (elements,), backend = dims(elements=elements), as_backend(backend)
+def _copy(operation, elements, backend, rounds, rotate):
+    shape, backend = tuple(whole(elements=elements)), as_backend(backend)
 
     def check(x, out):
         ends = (slice(0, 64), slice(-64, None))
         pairs = [(backend.double(out[e], "bf16"), backend.double(x[e], "bf16")) for e in ends]
         return next(filter(None, (backend.compare("fp64", found, wanted, 0.0) for found, wanted in pairs)), ())
 
-    shape = (int(elements),)
     return backend.measure(
-        operation, {"elements": shape[0]}, precision, inputs=[shape], outputs=[shape], call=backend.copy, check=check,
+        operation, {"elements": shape[0]}, "fp32", inputs=[shape], outputs=[shape], call=backend.copy, check=check,
         rounds=rounds, rotate=rotate,
     )  # fmt: skip
 

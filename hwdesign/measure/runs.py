@@ -29,6 +29,7 @@ SHAPE = {
     "attention_decode": ("batch", "context", "heads", "kv_heads", "head_dim"),
     **dict.fromkeys(COLLECTIVES, ("nbytes", "ranks")),
 }  # fmt: skip
+HEADROOM = 1.15  # on datasheets, which name a lower clock than the highest and no reduction inside a switch
 COMMON = ("device", "device_name", "taken_on", "source")  # fields that stand once at the top where all rows share them
 ELEMENT_BYTES = {"fp64": 8.0, **{name: p.bytes for name, p in PRECISIONS.items()}}  # FP64 stands in no accelerator's catalogue
 OUTPUT_BYTES = {name: max(size, 2.0) for name, size in ELEMENT_BYTES.items()}  # low precisions write BF16, as engines do
@@ -249,11 +250,14 @@ def judged(measurement):
     Returns
     -------
     Measurement
-        With a flag "impossible: ..." if its rate [FLOP/s] or bandwidth [byte/s] exceeds the dense peak or the memory's.
+        With a flag "impossible: ..." if its rate [FLOP/s] exceeds the dense peak by 15 %, or its bandwidth [byte/s] that of the
+        memory or, for a collective, that of the links by 15 %.
 
     Notes
     -----
     Source: the device catalogue. A bandwidth of 3868 GB/s was once reported for a card of 1008 GB/s: all data lay in its cache.
+    The peaks of a datasheet hold at a boost clock that some devices exceed. Switches that reduce (NVLink SHARP) let each rank of
+    an all-reduce send its tensor once, not 2 (n - 1) / n times.
 
     Examples
     --------
@@ -267,14 +271,16 @@ def judged(measurement):
     if m.device_name is None:
         return m
     device = as_device(m.device_name)
-    limit = device.link_bandwidth if m.operation in COLLECTIVES else device.memory_bandwidth
-    if limit and m.bandwidth > limit and m.operation != "launch":
+    linked = m.operation in COLLECTIVES
+    limit, headroom = (device.link_bandwidth, HEADROOM) if linked else (device.memory_bandwidth, 1.0)
+    bandwidth = m.shape["nbytes"] / m.seconds if m.operation == "all_reduce" else m.bandwidth
+    if limit and bandwidth > headroom * limit and m.operation != "launch":
         flags.append(
-            f"impossible: {fmt(m.bandwidth, 'byte/s')} is above the {fmt(limit, 'byte/s')} of the datasheet of {device.name}: "
+            f"impossible: {fmt(bandwidth, 'byte/s')} is above the {fmt(limit, 'byte/s')} of the datasheet of {device.name}: "
             "the data came from a cache, or the clock is wrong"
         )
     peak = device.dense_peak.get(PRECISIONS[m.precision].rate if m.precision in PRECISIONS else None)
-    if peak and m.rate > peak:
+    if peak and m.rate > HEADROOM * peak:
         flags.append(
             f"impossible: {fmt(m.rate, 'FLOP/s')} is above the dense {m.precision} peak of {device.name}, {fmt(peak, 'FLOP/s')}: "
             "work was left out, or the clock is wrong"
@@ -282,7 +288,7 @@ def judged(measurement):
     return replace(m, flags=tuple(dict.fromkeys(flags)))
 
 
-def save_run(path, measurements, *, machine, skipped=()):
+def save_run(path, measurements, *, machine):
     """Write measurements to a JSON file.
 
     Parameters
@@ -293,8 +299,6 @@ def save_run(path, measurements, *, machine, skipped=()):
         Times are written in [s]; what was skipped is kept with its reason.
     machine : str
         The machine in words a reader understands; no host name, no path.
-    skipped : sequence of Skipped
-        More of what was not timed.
 
     Raises
     ------
@@ -313,7 +317,7 @@ def save_run(path, measurements, *, machine, skipped=()):
     ValueError: measurements must hold at least one Measurement, got none
     """
     taken = [m for m in measurements if isinstance(m, Measurement)]
-    left = [s for s in (*measurements, *skipped) if isinstance(s, Skipped)]
+    left = [s for s in measurements if isinstance(s, Skipped)]
     if not taken:
         raise ValueError("measurements must hold at least one Measurement, got none")
     if not str(machine).strip():
@@ -387,7 +391,7 @@ def load_run(path):
     True
     """
     shipped = str(path) in shipped_runs()
-    file = resources.files("hwdesign.measure").joinpath("data", f"{path}.json") if shipped else Path(path)
+    file = resources.files("hwdesign.measure").joinpath("data", f"{path}.json") if shipped else Path(str(path))
     label = Path(str(path)).name
     if not file.is_file():
         raise ValueError(f"path must be a file or one of {', '.join(shipped_runs())}, got {str(path)!r}")

@@ -30,7 +30,7 @@ QUICK = {
     "cpu": {"sweep": [128, 512], "tokens": [], "square": [384, 1024], "copy": [2**24], "attention": [(1, 4096)]},
 }
 PASSES = (3, 9)  # fewest and most
-LIMIT = {"cuda": 240.0, "cpu": 40.0}  # no pass begins that would end later [s]
+LIMIT = {"cuda": 240.0, "cpu": 40.0}  # after the third pass, no pass begins that would end later [s]
 FORMATS = {"torch-cuda": ("bf16", "fp8", "nvfp4"), "torch-cpu": ("bf16", "fp32"), "numpy": ("fp32", "fp64")}
 
 
@@ -42,7 +42,7 @@ def cases(backend, *, quick=False):
     backend : str or Backend
         One of `available()`.
     quick : bool
-        A tenth of the list.
+        A short list.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def cases(backend, *, quick=False):
     first = next((p for p in formats if p in backend.precisions), "fp32")
     found = {"launch": functools.partial(measure_launch, backend)}
     for elements in s["copy"]:
-        found[f"copy {elements}"] = functools.partial(measure_copy, elements, "fp32", backend)
+        found[f"copy {elements}"] = functools.partial(measure_copy, elements, backend)
     shapes = [(s["m"], s["n"], k) for k in s["sweep"]] + [(s["m"], n, s["k"]) for n in s["sweep"]]
     shapes += [(x, x, x) for x in s["square"]]
     side = int(s["area"] ** 0.5)
@@ -95,10 +95,10 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     quick : bool
-        A tenth of the list.
+        A short list.
     limit : float, optional
-        Time to spend [s]: the list is walked through 3 to 9 times; by default 40 s on a CPU, 240 s on a GPU, a quarter
-        for the quick list.
+        Time to spend [s]: the list is walked through 3 to 9 times; after the third pass, no pass begins that would end later.
+        By default 40 s on a CPU, 240 s on a GPU, a quarter for the quick list.
     progress : callable, optional
         Called with a line of text before each step.
 

@@ -4,7 +4,8 @@ A median shuts out the odd slow reading; the smallest median shuts out what dist
 programs, which only ever add time.
 
 A CPU is timed with the system's counter, with enough calls between two readings that its resolution does not matter. A GPU is
-timed by its own events round replays of a CUDA graph that holds all calls, so that starting kernels from Python costs nothing.
+timed by its own events round replays of a CUDA graph that holds all calls, often enough to last a millisecond when Python starts
+them, so that neither starting kernels nor starting the graph counts.
 Source: the practice of Triton's `do_bench` and NVIDIA's nvbench (warm-up, many readings, medians or quantiles, cold caches).
 """
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 WARM_UP = 3  # units run first and not counted; the fastest of them sets how many make a repeat
 LEAST = {"cpu": 2e-4, "cuda": 2e-3}  # shortest time between two readings [s]
+GRAPH = (1e-3, 1024)  # time Python would take to start what a graph holds [s]; most turns in it
 BLOCK, BLOCKS = 3, (3, 20)  # repeats in a block; fewest and most blocks
 
 
@@ -29,8 +31,8 @@ class Timing:
         The smallest of the medians of the blocks [s].
     spread : float
         From there to the middle one of these medians [s].
-    repeats, calls : int
-        Readings taken, and calls in each.
+    repeats : int
+        Readings taken.
     flags : tuple of str
         What a reader must know.
 
@@ -43,11 +45,10 @@ class Timing:
     seconds: float  # [s]
     spread: float  # [s]
     repeats: int
-    calls: int
     flags: tuple[str, ...] = ()
 
 
-def time_calls(calls, *, torch=None, batch=None, budget=0.03, clock=time.perf_counter):
+def time_calls(calls, *, torch=None, batch=None, before=lambda: None, budget=0.03, clock=time.perf_counter):
     """Time of one call, when the calls are made in turn: the smallest median of 3 to 20 blocks of 3 repeats.
 
     Parameters
@@ -58,6 +59,8 @@ def time_calls(calls, *, torch=None, batch=None, budget=0.03, clock=time.perf_co
         The torch that drives a CUDA device; without it the calls are timed on the CPU.
     batch : callable, optional
         Own stop-watch: makes a number of calls and returns the time they took [s].
+    before : callable
+        Called once, before the warm-up: clears the results, so that a check sees what the timed calls wrote.
     budget : float
         Time to spend on repeats [s]; 3 blocks are taken at least.
     clock : callable
@@ -78,20 +81,21 @@ def time_calls(calls, *, torch=None, batch=None, budget=0.03, clock=time.perf_co
     --------
     >>> spans = iter([99, 1, 1] + 20 * [2, 2, 77])  # warm-up: 99 s, 1 s, 1 s; then in each block 2 s, 2 s and a slow one
     >>> timing = time_calls([], batch=lambda count: next(spans), budget=1e9)
-    >>> timing.seconds, timing.spread, timing.repeats, timing.calls
-    (2.0, 0.0, 60, 1)
+    >>> timing.seconds, timing.spread, timing.repeats
+    (2.0, 0.0, 60)
     """
     if batch is None:
         batch, unit, flags = _on_cuda(calls, torch) if torch else _on_cpu(calls, clock)
     else:
         unit, flags = 1, ()
+    before()
     once = max(min(batch(1) for _ in range(WARM_UP)), 1e-9)
     count = math.ceil(LEAST["cuda" if torch else "cpu"] / once)
     blocks = int(min(max(budget / (BLOCK * count * once), BLOCKS[0]), BLOCKS[1]))
     medians = [statistics.median(batch(count) / (count * unit) for _ in range(BLOCK)) for _ in range(blocks)]
     best = min(medians)
     spread = statistics.median(medians) - best
-    return Timing(seconds=best, spread=spread, repeats=blocks * BLOCK, calls=count * unit, flags=flags)
+    return Timing(seconds=best, spread=spread, repeats=blocks * BLOCK, flags=flags)
 
 
 def _on_cpu(calls, clock):
@@ -113,17 +117,22 @@ def _on_cuda(calls, torch):
 
     one_by_one()  # outside the graph: libraries choose and load their kernels at the first call
     torch.cuda.synchronize()
+    begin = time.perf_counter()
+    one_by_one()
+    torch.cuda.synchronize()
+    turns = min(GRAPH[1], math.ceil(GRAPH[0] / max(time.perf_counter() - begin, 1e-7)))
     replay, flags = one_by_one, ()
     try:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            one_by_one()
+            for _ in range(turns):
+                one_by_one()
         replay = graph.replay
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
         torch.cuda.synchronize()
-        first = (str(error).splitlines() or [""])[0]
+        turns, first = 1, str(error).split("\n")[0]
         flags = (f"no CUDA graph: the calls were started one by one, short ones wait for Python ({first})",)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -136,4 +145,4 @@ def _on_cuda(calls, torch):
         end.synchronize()
         return start.elapsed_time(end) * 1e-3
 
-    return batch, len(calls), flags
+    return batch, len(calls) * turns, flags
