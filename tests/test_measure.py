@@ -17,10 +17,11 @@ from stub_torch import RATES, OutOfMemoryError, stub
 
 import hwdesign as hw
 from hwdesign import cli
-from hwdesign.measure import backends, collectives, suite
-from hwdesign.measure.backends import Backend, TorchBackend, catalogue_name
+from hwdesign.measure import backends, collectives, machine, suite
+from hwdesign.measure.backends import Backend, TorchBackend
 from hwdesign.measure.collectives import _backend_name, measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths
+from hwdesign.measure.machine import catalogue_name
 from hwdesign.measure.runs import combine, judged
 from hwdesign.measure.timer import time_calls
 
@@ -45,7 +46,7 @@ def gpu(**properties):
 @pytest.fixture
 def small_cache(monkeypatch):
     """NumPy and torch on the CPU, with a cache that is quickly exceeded."""
-    monkeypatch.setattr(backends, "_cpu_cache", lambda: (2.0**22, "set by the test"))
+    monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
     monkeypatch.setattr(Backend, "arenas", {})
     return hw.available()
 
@@ -339,31 +340,31 @@ def test_cache_of_this_cpu(tmp_path, monkeypatch):
         folder.mkdir(parents=True)
         for file, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
             (folder / file).write_text(f"{text}\n")
-    assert backends._cpu_cache(tmp_path) == (2 * 2.0**25, "told by the system")
-    assert backends._cpu_cache(tmp_path / "none") == (2.0**26, "assumed, unknown")
+    assert machine.cpu_cache(tmp_path) == (2 * 2.0**25, "told by the system")
+    assert machine.cpu_cache(tmp_path / "none") == (2.0**26, "assumed, unknown")
     size = tmp_path / "cpu4" / "cache" / "index3" / "size"
     for text, found in (("32768", 2.0**25), ("", 2.0**25), ("1G", 2.0**28)):  # a slice of a large machine holds less of its cache
         size.write_text(text)
-        monkeypatch.setattr(backends.os, "cpu_count", lambda: 4)
-        assert backends._cpu_cache(tmp_path) == (found, f"told by the system{', capped' * (text == '1G')}")
-    monkeypatch.setattr(backends.os, "cpu_count", lambda: 8)
-    assert backends._cpu_cache(tmp_path) == (2.0**30 + 2.0**25, "told by the system")
+        monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
+        assert machine.cpu_cache(tmp_path) == (found, f"told by the system{', capped' * (text == '1G')}")
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 8)
+    assert machine.cpu_cache(tmp_path) == (2.0**30 + 2.0**25, "told by the system")
 
 
 def test_a_mac_names_its_processor(monkeypatch):
-    monkeypatch.setattr(backends.sys, "platform", "darwin")
-    monkeypatch.setattr(backends, "_said", lambda *command: "Apple M2 Pro\n")
-    assert backends.cpu_name().startswith("Apple M2 Pro, ")
+    monkeypatch.setattr(machine.sys, "platform", "darwin")
+    monkeypatch.setattr(machine, "said", lambda *command: "Apple M2 Pro\n")
+    assert machine.cpu_name().startswith("Apple M2 Pro, ")
 
 
 def test_memory_that_a_container_leaves(tmp_path):
-    plain = backends._cpu_free(tmp_path)
+    plain = machine.cpu_free(tmp_path)
     (tmp_path / "memory").mkdir()
     for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
         for texts, free in (("max", 0), None), (("3000000", "1000000"), 2e6), (("1000", "3000"), 0.0), (("3000", ""), None):
             for file, text in zip((limit, used), texts, strict=True):
                 (tmp_path / file).write_text(f"{text}\n")
-            assert backends._cpu_free(tmp_path) == free if free is not None else backends._cpu_free(tmp_path) > plain / 2
+            assert machine.cpu_free(tmp_path) == free if free is not None else machine.cpu_free(tmp_path) > plain / 2
         (tmp_path / limit).unlink()
 
 

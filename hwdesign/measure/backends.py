@@ -13,21 +13,19 @@ import math
 import os
 import platform
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 
 from hwdesign._check import choice, dims
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.measure import machine
 from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Skipped, combine
 from hwdesign.measure.timer import time_calls
-from hwdesign.units import GIB, fmt
+from hwdesign.units import fmt
 
 COLD = 4  # working set over cache
-CACHE = {"cpu": 2.0**26, "cuda": 2.0**27}  # taken where nobody says how large the cache is [byte]
-SHARE = 2.0**28  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
+CACHE = 2.0**27  # of a GPU, taken where nobody says how large it is [byte]
 ALIGN = 256  # of an operand [byte]
 COPIES = {"cpu": 4096, "cuda": 1024}  # most sets of operands
 RANDOM = 1_000_003  # random numbers before they repeat
@@ -36,39 +34,6 @@ OUTPUT = {"fp64": "fp64", "fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8":
 BITS = {"fp32": "bf16", "fp64": "bf16", "nvfp4": "fp8", "output": "bf16"}
 TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "fp16": 5e-3, "bf16": 2e-2, "fp8": 3e-2, "nvfp4": 3e-2}  # see `compare`
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])  # values of an FP4 element
-# What devices report -> catalogue. Variants with other numbers (40 GB, NVL, laptops, a MIG slice) are left out.
-REPORTED = {
-    r"A100-SXM4-80GB": "A100_SXM", r"H100 80GB HBM3": "H100_SXM", r"H100 PCIe": "H100_PCIE", r"H200": "H200", r"B200": "B200",
-    r"GB200": "GB200", r"B300( SXM6 AC)?": "B300", r"GB300": "GB300", r"Instinct MI300X.*": "MI300X", r"L4": "L4", r"T4": "T4",
-    r"L40S": "L40S", r"GeForce RTX 4090": "RTX_4090", r"GeForce RTX 5090": "RTX_5090",
-    r"RTX PRO 6000 Blackwell Server Edition": "RTX_PRO_6000",
-}  # fmt: skip
-
-
-def catalogue_name(reported):
-    """Catalogue name of a device.
-
-    Parameters
-    ----------
-    reported : str
-        The name the device reports.
-
-    Returns
-    -------
-    str or None
-        The name (no unit); None where the catalogue has no such device, or only a sister with other numbers.
-
-    Notes
-    -----
-    Source: names as `nvidia-smi` prints them.
-
-    Examples
-    --------
-    >>> catalogue_name("NVIDIA H200"), catalogue_name("NVIDIA H200 NVL"), catalogue_name("NVIDIA A100-SXM4-40GB")
-    ('H200', None, None)
-    """
-    short = re.sub(r"^(NVIDIA|Tesla|AMD)\s+", "", str(reported).strip())
-    return next((name for pattern, name in REPORTED.items() if re.fullmatch(pattern, short)), None)
 
 
 class Backend:
@@ -87,8 +52,8 @@ class Backend:
     arenas = {}  # bits -> [flat bytes, cursor]; one for all that runs on the CPU
 
     def __init__(self):
-        self.device, self.device_name = cpu_name(), None
-        self.cache, self.cache_from = _cpu_cache()
+        self.device, self.device_name = machine.cpu_name(), None
+        self.cache, self.cache_from = machine.cpu_cache()
         self.missing = dict.fromkeys(("fp16", "bf16", "fp8", "nvfp4"), "NumPy multiplies fp32 and fp64")
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         self.software = {"python": platform.python_version(), "numpy": np.__version__,
@@ -99,7 +64,7 @@ class Backend:
 
     def free(self):
         """Memory that can still be taken [byte]."""
-        return _cpu_free()
+        return machine.cpu_free()
 
     def release(self):
         """Give the arenas back."""
@@ -253,9 +218,9 @@ class TorchBackend(Backend):
             return
         index = torch.cuda.current_device()
         self.device, self.arenas = torch.cuda.get_device_name(index), {}
-        self.device_name = catalogue_name(self.device)
+        self.device_name = machine.catalogue_name(self.device)
         self.cache, self.cache_from = self._cuda_cache(index)
-        driver = (_said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"])[0]
+        driver = (machine.said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"])[0]
         self.software |= {"cuda": str(torch.version.cuda or getattr(torch.version, "hip", None)), "driver": driver}
         for name in ("blas", "threads"):
             self.software.pop(name)
@@ -266,7 +231,7 @@ class TorchBackend(Backend):
         if known:
             return known, "catalogue"
         told = getattr(self.torch.cuda.get_device_properties(index), "L2_cache_size", 0)
-        return (float(told), "told by the device") if told else (CACHE["cuda"], "assumed, unknown")
+        return (float(told), "told by the device") if told else (CACHE, "assumed, unknown")
 
     def _precisions(self, capability):
         has = f"this GPU has {capability[0]}.{capability[1]}"
@@ -283,7 +248,7 @@ class TorchBackend(Backend):
 
     def free(self):
         if self.kind == "cpu":
-            return _cpu_free()
+            return machine.cpu_free()
         cuda = self.torch.cuda
         return cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated()
 
@@ -419,65 +384,6 @@ def as_backend(backend=None):
     if isinstance(backend, Backend):
         return backend
     return next(iter(_known().values())) if backend is None else choice("backend", backend, _known())
-
-
-def cpu_name():
-    """The processor's name and number of cores.
-
-    Returns
-    -------
-    str
-        For example "Intel(R) Xeon(R) Processor, 2 cores" (no unit).
-
-    Notes
-    -----
-    Source: /proc/cpuinfo, macOS's `sysctl`, or the platform's own word.
-
-    Examples
-    --------
-    >>> cpu_name().endswith(("cores", "core"))
-    True
-    """
-    name = _said("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
-    with contextlib.suppress(OSError, IndexError):
-        name = name or re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)[0]
-    name = name or platform.processor() or platform.machine() or "unknown CPU"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{' '.join(name.split())}, {cores} core{'s' if cores != 1 else ''}"
-
-
-def _cpu_cache(root="/sys/devices/system/cpu"):
-    """Last-level caches of all cores together [byte], and who says so."""
-    caches = {}
-    for index in Path(root).glob("cpu[0-9]*/cache/index*"):
-        with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
-            level, size, shared = ((index / f).read_text().strip() for f in ("level", "size", "shared_cpu_list"))
-            factor = {"K": 1024, "M": 1024**2, "G": 1024**3}[size[-1]]
-            caches.setdefault(int(level), {})[shared] = int(size[:-1]) * factor
-    if not caches:
-        return CACHE["cpu"], "assumed, unknown"
-    told = float(sum(caches[max(caches)].values()))
-    return (SHARE, "told by the system, capped") if told > SHARE and (os.cpu_count() or 1) <= 4 else (told, "told by the system")
-
-
-def _cpu_free(root="/sys/fs/cgroup"):
-    """Memory that is free and that a container's limit leaves [byte]; 2 GiB where nobody says."""
-    free = 2 * GIB
-    with contextlib.suppress(OSError, IndexError):
-        text = Path("/proc/meminfo").read_text(encoding="utf-8")
-        free = 1024.0 * int(re.findall(r"MemAvailable:\s+(\d+)", text)[0])
-    for pair in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        with contextlib.suppress(OSError, ValueError):
-            limit, used = (float((Path(root) / file).read_text()) for file in pair)
-            free = min(free, max(0.0, limit - used))
-    return free
-
-
-def _said(*command):
-    """What a program prints; nothing where it is not there or fails."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-    return ""
 
 
 def whole(**named):
