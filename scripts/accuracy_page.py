@@ -434,6 +434,17 @@ def accuracy_page(table):
     roof = [cell["datasheet roofline", *s] for s in slice_names]
     smooth = {s: cell["smooth roofline", *s][1] - cell["full", *s][1] for s in slice_names}
     most = max(smooth, key=smooth.get)
+    nvfp4 = [points for (_, precision), points in smooth.items() if precision == "nvfp4"]
+    counts = Counter((r["operation"], r["device"], r["precision"]) for r in data("constants.csv"))
+    sizes = [n for (operation, *_), n in counts.items() if operation in OPERATIONS]
+    tokens = np.array([1, 2, 4, 8, 16])
+    small = [
+        1e6 * t
+        for s in slices()
+        if s["framework"] == "sglang"
+        for t in gemm_grid(s["device"], s["precision"], "sglang").at(tokens, 512, 512)
+        if t > 0
+    ]
     libraries, runs = noise_rows()[:5], noise_rows()[5:]
     absolute, signed = served_error()
     ratio = served()["modelled"] / served()["tpot"]
@@ -522,7 +533,7 @@ Each smaller model below was fitted again from scratch on the same training shap
 - The **roofline of the datasheet** is not a model of time: on all shapes it misses by {min(r[1] for r in roof):.0f} to {max(r[1] for r in roof):.0f} %. A share of both rates and a fixed time (*roofline*) repair
   most of that. Letting math and memory overlap only in part (*smooth roofline*) is the next step; in low precision both hold the quantizing pass already.
 - From there to the full model, {most[0]} in {most[1].upper()} gains most, {smooth[most]:.0f} points over all shapes: its BF16 kernels split K when tokens are few (`split`).
-  NVFP4 gains four, in part by `chain`: few tiles mean a long row of steps on few SMs.
+  NVFP4 gains {min(nvfp4):.0f} to {max(nvfp4):.0f}, in part by `chain`: few tiles mean a long row of steps on few SMs.
 - Without `quantize`, large products get up to {gain["no quantize"]:.0f} points worse; without a `fixed` time, small ones up to {gain["no fixed"]:.0f}. `wave` matters on A100 alone, `balance` on A100 and in NVFP4.
   The same form serves every device.
 - Operands that stay **hot in the L2 cache** are not a missing part. The collector's present source times several copies of the operands in turn, so that only products
@@ -545,7 +556,7 @@ What is held out, and whose kernels they are:
 
 {held_list()}
 
-*Latent attention* is {{term}}`MLA`. *Grouped* kernels work through the experts as a list of products, a *fused* kernel does the whole layer in one. The models have three to seven
+*Latent attention* is {{term}}`MLA`. *Grouped* kernels work through the experts as a list of products, a *fused* kernel does the whole layer in one. The models have {min(sizes)} to {max(sizes)}
 constants each.
 
 :::{{dropdown}} The constants, over all devices and formats
@@ -611,7 +622,7 @@ next section shows. At one token both touch eight, and we do not know the reason
 
 - **Libraries switch kernels.** On H100, FP8 with block scales, N = K = 8192: {s256} µs at 256 tokens and {s257} at 257, {s512} at 512 and {s513} at
   513. A smooth model cannot follow this.
-- **Small matrices at few tokens** take 3 to 10 µs, most of it `fixed`, and differ from one to the next.
+- **Small matrices at few tokens** (N = K = 512, up to 16 tokens) take {min(small):.0f} to {max(small):.0f} µs, most of it `fixed`, and differ from one slice to the next.
 - **The routing of a table.** If round-robin routing reached all experts it could, {below} of {rows} rows of SGLang's fused kernel on H200 would be faster than the memory allows. If only half of
   the experts are read, {"none is" if half == 0 else f"{half} are"}. We took the half from the times. The collector's source (ai-dynamo/aiconfigurator, commit 095f58a) agrees: its artificial scores tie all
   eight groups of experts, so the router keeps the same four for every token. A few experts may then receive every token, so the constants for many tokens carry an imbalance.
