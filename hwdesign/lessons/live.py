@@ -42,23 +42,78 @@ def machine_sweeps(*, rounds=1, stored=None):
     >>> {m.operation for m in machine_sweeps(stored=True).measurements} >= {"gemm", "copy"}
     True
     """
-    if os.environ.get("HWDESIGN_STATIC") == "1" if stored is None else stored:
+    if _stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
-    sizes, precision = SIZES[backend.kind], FIRST[backend.name]
-    precision = precision if precision in backend.precisions else "fp16"
+    sizes = SIZES[backend.kind]
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
     shapes = [(m, n, x) for x in sizes["sweep"]] + [(m, x, k) for x in sizes["sweep"]]
-    found = [measure_copy(elements, backend=backend, rounds=rounds) for elements in sizes["copy"]]
-    for i, shape in enumerate(shapes):
+    copies = [measure_copy(elements, backend=backend, rounds=rounds) for elements in sizes["copy"]]
+    return _timed(backend, [(*shape, _first(backend)) for shape in shapes], copies, rounds)
+
+
+def fine_sweeps(*, rounds=2, stored=None):
+    """Figure 5 on a machine: GEMMs with N swept in fine steps at fixed M and K, in each format that shows the machine's blocks.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds of each measurement; a live run takes some seconds.
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s]; `fine_of` picks the sweeps.
+
+    Raises
+    ------
+    ValueError
+        If `rounds` is below 1.
+    RuntimeError
+        If no GEMM could be timed; the message says why.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> sorted(fine_of(fine_sweeps(stored=True)))
+    ['bf16', 'fp32']
+    """
+    if _stored(stored):
+        return load_run(shipped_runs()[0])
+    backend = as_backend()
+    sizes = SIZES[backend.kind]
+    formats = [p for p in ("bf16", "fp32") if p in backend.precisions and (p == "bf16" or backend.kind == "cpu")]
+    shapes = [(sizes["m"], n, sizes["k"], p) for p in formats or [_first(backend)] for n in sizes["fine"]]
+    return _timed(backend, shapes, [], rounds)
+
+
+def _stored(stored):
+    return os.environ.get("HWDESIGN_STATIC") == "1" if stored is None else stored
+
+
+def _first(backend):
+    precision = FIRST[backend.name]
+    return precision if precision in backend.precisions else "fp16"
+
+
+def _timed(backend, shapes, found, rounds):
+    """A run of these GEMMs, after the copies that were found already."""
+    needed = {"gemm", "copy"} if found else {"gemm"}
+    for i, (*shape, precision) in enumerate(shapes):
         print(f"\r{i + 1} of {len(shapes)}: {' x '.join(map(str, shape))}      ", end="", file=sys.stderr, flush=True)
         found.append(measure_gemm(*shape, precision, backend, rounds=rounds))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
     backend.release()
     taken = tuple(x for x in found if isinstance(x, Measurement))
-    if not {"copy", "gemm"} <= {x.operation for x in taken}:
-        raise RuntimeError("nothing could be timed: " + "; ".join(str(x) for x in found if not isinstance(x, Measurement)))
-    return Run(machine=backend.device, measurements=taken, skipped=tuple(x for x in found if not isinstance(x, Measurement)))
+    skipped = tuple(x for x in found if not isinstance(x, Measurement))
+    if not needed <= {x.operation for x in taken}:
+        raise RuntimeError("nothing could be timed: " + "; ".join(map(str, skipped)))
+    return Run(machine=backend.device, measurements=taken, skipped=skipped)
 
 
 def sweep_of(run, axis):
@@ -104,3 +159,43 @@ def sweep_of(run, axis):
     wanted = [m for m in gemms if (m.backend, m.precision) == (backend, precision)]
     chosen = {m.shape[axis]: m for m in wanted if all(m.shape[x] == value for x, value in fixed.items())}
     return [chosen[size] for size in sorted(chosen) if size in sizes["sweep"]]
+
+
+def fine_of(run):
+    """The sweeps over N in fine steps of a run, by format.
+
+    Parameters
+    ----------
+    run : Run
+        From `fine_sweeps`.
+
+    Returns
+    -------
+    dict of str to list of Measurement
+        Format to GEMMs with N [element] increasing.
+
+    Raises
+    ------
+    ValueError
+        If the run holds no such sweep.
+
+    Notes
+    -----
+    Source: the sizes of `hwdesign.measure.suite`.
+
+    Examples
+    --------
+    >>> [m.shape["n"] for m in fine_of(fine_sweeps(stored=True))["bf16"]][:3]
+    [256, 260, 264]
+    """
+    gemms = [m for m in run.measurements if m.operation == "gemm"]
+    found = {}
+    for backend, precision in dict.fromkeys((m.backend, m.precision) for m in gemms):
+        sizes = SIZES["cuda" if backend == "torch-cuda" else "cpu"]
+        wanted = [m for m in gemms if (m.backend, m.precision, m.shape["m"], m.shape["k"]) == (backend, precision, sizes["m"], sizes["k"])]
+        chosen = {m.shape["n"]: m for m in wanted if m.shape["n"] in sizes["fine"]}
+        if len(chosen) == len(sizes["fine"]):
+            found.setdefault(precision, [chosen[n] for n in sorted(chosen)])
+    if not found:
+        raise ValueError(f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; record it again")
+    return found
