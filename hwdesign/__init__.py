@@ -16,6 +16,7 @@ gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
+_SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
 RTX_5090 RTX_PRO_6000"
@@ -31,8 +32,8 @@ _HOME = {
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
     **dict.fromkeys(_COLLECTIVES.split(), "formulas.collectives"),
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
-    **dict.fromkeys(("pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
-    **dict.fromkeys(("Tier", "good_ways", "head_sharding", "stage_layers", "width_tiers"), "models.sharding"),
+    **dict.fromkeys(("cluster_efficiency", "pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
+    **dict.fromkeys(_SHARDING.split(), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
     **dict.fromkeys(("Gemm", "transformer_gemms"), "models.layers"),
     **dict.fromkeys(("Plan", "Work", "Experts", "Exchange", "Step", "step"), "models.steps"),
@@ -40,6 +41,7 @@ _HOME = {
     **dict.fromkeys(("GemmConstants", "fit_gemm_constants", "gemm_seconds", "gemm_terms", "ideal_constants"), "timing.gemm"),
     **dict.fromkeys(("Constants", "constants", "held_out_error"), "timing.calibration"),
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
+    **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
     **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
     "time_per_output_token": "timing.serving",
     **dict.fromkeys(_RUNS.split(), "measure.runs"),

@@ -145,3 +145,47 @@ def wave_efficiency(m, n, *, tile_m, tile_n, sms):
     m, n, tile_m, tile_n, sms = dims(m=m, n=n, tile_m=tile_m, tile_n=tile_n, sms=sms)
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
     return scalar_or_array(tiles / (np.ceil(tiles / sms) * sms))
+
+
+def cluster_efficiency(n, *, tile, cluster, idle):
+    """Share of the time spent on outputs where tiles of `tile` columns run in clusters of `cluster` columns.
+
+    ``n / ((1 - idle) * pad(n, tile) + idle * pad(n, cluster))``: a tile that is only partly filled costs as much as a full one;
+    a tile of the last cluster without any output costs the share `idle` of that.
+
+    Parameters
+    ----------
+    n : array_like of int
+        Columns of the output [element], >= 1.
+    tile, cluster : int
+        Columns of a tile and of a cluster [element]; `cluster` is a multiple of `tile`.
+    idle : array_like of float
+        Cost of a reserved tile without outputs, as a share of a full one [dimensionless], between 0 and 1: at 0 only the period
+        of the tile is left, at 1 only that of the cluster.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Efficiency [dimensionless], at most 1, and 1 at multiples of `cluster`.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1, `cluster` is no multiple of `tile`, or `idle` is not between 0 and 1.
+
+    Notes
+    -----
+    Source: the effective tiles of guideline 2 of the post, 2 x 128 for clusterMMA and 2 x 256 for the CGA; `idle` is this book's.
+
+    Examples
+    --------
+    >>> cluster_efficiency([1024, 1280, 1281], tile=256, cluster=512, idle=0.5).round(3).tolist()
+    [1.0, 0.909, 0.834]
+    """
+    n, tile, cluster = dims(n=n, tile=tile, cluster=cluster)
+    idle = numbers("idle", idle)
+    if (cluster % tile).any():
+        raise ValueError(f"cluster must be a multiple of tile = {tile:g}, got {cluster:g}")
+    if not ((idle >= 0) & (idle <= 1)).all():
+        raise ValueError(f"idle must be >= 0 and <= 1, got {idle}")
+    return scalar_or_array(n / ((1 - idle) * pad(n, tile) + idle * pad(n, cluster)))

@@ -192,7 +192,8 @@ def fine_of(run):
     found = {}
     for backend, precision in dict.fromkeys((m.backend, m.precision) for m in gemms):
         sizes = SIZES["cuda" if backend == "torch-cuda" else "cpu"]
-        wanted = [m for m in gemms if (m.backend, m.precision, m.shape["m"], m.shape["k"]) == (backend, precision, sizes["m"], sizes["k"])]
+        fixed = (backend, precision, sizes["m"], sizes["k"])
+        wanted = [m for m in gemms if (m.backend, m.precision, m.shape["m"], m.shape["k"]) == fixed]
         chosen = {m.shape["n"]: m for m in wanted if m.shape["n"] in sizes["fine"]}
         if len(chosen) == len(sizes["fine"]):
             found.setdefault(precision, [chosen[n] for n in sorted(chosen)])

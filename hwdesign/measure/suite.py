@@ -20,16 +20,18 @@ from hwdesign.measure.runs import Measurement, Skipped, combine
 # copies; batch and context of attention.
 SIZES = {
     "cuda": {"m": 8192, "n": 10240, "k": 8192, "sweep": [2**i for i in range(7, 15)] + [3 * 2**i for i in range(7, 13)],
-             "fine": range(4096, 5121, 32), "tokens": [16, 64], "area": 2**26, "aspect": range(-3, 4), "square": [256, 512, 1024, 2048, 4096, 8192, 16384],
-             "copy": [2**20, 2**24, 2**28], "attention": [(1, 32768), (16, 8192), (64, 8192)]},
-    "cpu": {"m": 512, "n": 640, "k": 512, "sweep": [2**i for i in range(6, 13)],
-            "fine": range(256, 385, 4), "tokens": [16], "area": 2**22, "aspect": range(-2, 3), "square": [384, 768, 1024, 1536], "copy": [2**20, 2**24],
+             "fine": range(4096, 5121, 32), "tokens": [16, 64], "area": 2**26, "aspect": range(-3, 4),
+             "square": [256, 512, 1024, 2048, 4096, 8192, 16384], "copy": [2**20, 2**24, 2**28],
+             "attention": [(1, 32768), (16, 8192), (64, 8192)]},
+    "cpu": {"m": 512, "n": 640, "k": 512, "sweep": [2**i for i in range(6, 13)], "fine": range(256, 385, 4), "tokens": [16],
+            "area": 2**22, "aspect": range(-2, 3), "square": [384, 768, 1024, 1536], "copy": [2**20, 2**24],
             "attention": [(1, 4096), (4, 4096)]},
 }  # fmt: skip
 QUICK = {
-    "cuda": {"sweep": [512, 2048, 8192], "fine": [], "tokens": [], "square": [1024, 4096, 8192], "copy": [2**28], "attention": [(16, 8192)]},
+    "cuda": {"sweep": [512, 2048, 8192], "fine": [], "tokens": [], "square": [1024, 4096, 8192], "copy": [2**28],
+             "attention": [(16, 8192)]},
     "cpu": {"sweep": [128, 512], "fine": [], "tokens": [], "square": [384, 1024], "copy": [2**24], "attention": [(1, 4096)]},
-}
+}  # fmt: skip
 PASSES = (3, 9)  # fewest and most
 LIMIT = {"cuda": 240.0, "cpu": 40.0}  # after the third pass, no pass begins that would end later [s]
 FORMATS = {"torch-cuda": ("bf16", "fp8", "nvfp4"), "torch-cpu": ("bf16", "fp32"), "numpy": ("fp32", "fp64")}

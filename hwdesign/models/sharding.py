@@ -149,6 +149,131 @@ def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
     return tuple(ways for ways, found in enumerate(tiers, 1) if found[tier].ok)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """The widths nearest to a wish whose shards are multiples of `multiple` under `ways`.
+
+    `lower` is None where the wish lies below the smallest such width.
+
+    Examples
+    --------
+    >>> Neighbours(wish=11000, ways=8, multiple=256).lower
+    10240
+    """
+
+    wish: int  # [element]
+    ways: int
+    multiple: int  # [element]
+
+    @property
+    def step(self):
+        """Distance from one such width to the next [element]."""
+        return self.multiple * self.ways
+
+    @property
+    def lower(self):
+        """Largest such width that is not above the wish [element]."""
+        return self.wish // self.step * self.step or None
+
+    @property
+    def upper(self):
+        """Smallest such width that is not below the wish [element]."""
+        return int(pad(self.wish, self.step))
+
+    @property
+    def prices(self):
+        """What `lower` and `upper` add to the width, as shares of the wish [dimensionless]; the first may be None."""
+        return tuple(None if width is None else width / self.wish - 1 for width in (self.lower, self.upper))
+
+    @property
+    def nearest(self):
+        """The one nearer to the wish [element], the lower of two equally near."""
+        return min((w for w in (self.lower, self.upper) if w), key=lambda width: (abs(width - self.wish), width))
+
+    def __str__(self):
+        told = [f"{w} ({p:+.2%})" for w, p in zip((self.lower, self.upper), self.prices, strict=True) if w]
+        return f"multiples of {self.multiple} x {self.ways} = {self.step}: " + " or ".join(dict.fromkeys(told))
+
+
+def widths_near(wish, ways, precision="bf16"):
+    """The nearest widths, below and above a wish, whose shards pass each tier.
+
+    Parameters
+    ----------
+    wish : int
+        Dimension that would be liked [element].
+    ways : int
+        Tensor-parallel ways that will split it.
+    precision : str or Precision
+        Format of the weights; its scale block and its kernels set the first tiers.
+
+    Returns
+    -------
+    dict of str to Neighbours
+        Tiers as in `width_tiers`, the strictest last; widths in [element].
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1 or the format is unknown.
+
+    Notes
+    -----
+    Source: the rules named at the head of this module.
+
+    Examples
+    --------
+    >>> for tier, found in widths_near(11000, 8, "nvfp4").items():
+    ...     print(f"{tier:9}{found}")
+    format   multiples of 16 x 8 = 128: 10880 (-1.09%) or 11008 (+0.07%)
+    kernel   multiples of 32 x 8 = 256: 10752 (-2.25%) or 11008 (+0.07%)
+    tile 128 multiples of 128 x 8 = 1024: 10240 (-6.91%) or 11264 (+2.40%)
+    tile 256 multiples of 256 x 8 = 2048: 10240 (-6.91%) or 12288 (+11.71%)
+    tile 512 multiples of 512 x 8 = 4096: 8192 (-25.53%) or 12288 (+11.71%)
+    """
+    tiers = width_tiers(wish, ways, precision)
+    return {name: Neighbours(wish=int(wish), ways=int(ways), multiple=tier.multiple) for name, tier in tiers.items()}
+
+
+def best_tier(width, ways, precision="bf16"):
+    """Name of the strictest tier that a width passes under tensor parallelism.
+
+    Parameters
+    ----------
+    width : int
+        Dimension that is split [element].
+    ways : int
+        Tensor-parallel ways.
+    precision : str or Precision
+        Format of the weights.
+
+    Returns
+    -------
+    str
+        A tier of `width_tiers`; "whole" where no tier passes and the format has no rule of its own, "cut" where a scale block
+        would be cut, "uneven" where the ways do not divide the width. No unit.
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1 or the format is unknown.
+
+    Notes
+    -----
+    Source: the rules named at the head of this module.
+
+    Examples
+    --------
+    >>> [best_tier(1856, ways, "nvfp4") for ways in (1, 4, 8, 3)], best_tier(2880, 4)
+    (['kernel', 'format', 'cut', 'uneven'], 'whole')
+    """
+    tiers = width_tiers(width, ways, precision)
+    if int(width) % int(ways):
+        return "uneven"
+    passed = [name for name, tier in tiers.items() if tier.ok]
+    return passed[-1] if passed else "cut" if set(tiers) & {"format", "kernel"} else "whole"
+
+
 def head_sharding(num_heads, num_kv_heads, ways):
     """How query and key-value heads spread over tensor-parallel ways: (class, copies of each key-value head).
 
