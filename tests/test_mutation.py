@@ -45,6 +45,10 @@ ANCHORS = {
         lambda: np.round(tiling.wave_efficiency(1792, 1792, tile_m=256, tile_n=128, sms=108), 3),
         0.907,
     ),
+    (tiling, "cluster_efficiency"): (  # 1280 columns are five tiles; the sixth idles at half price
+        lambda: tiling.cluster_efficiency([1024, 1280], tile=256, cluster=512, idle=0.5),
+        [1, 1280 / 1408],
+    ),
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
     (gemm, "gemm_seconds"): (lambda: gemm.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),

@@ -47,6 +47,10 @@ def test_printed_questions_have_the_published_answers():
     a, c = (4 + 8 / 16) / 8, 2
     assert practice.answer("1.2") == pytest.approx(a / (2 * 8e12 / 15e15 - a / 7168 - c / 2048), rel=1e-9)
     assert practice.answer("1.4") == (4096, 4096)
+    assert practice.answer("2.1") == pytest.approx((15 * 20, 3, 1800 * 5000 / (3 * 148 * 128 * 256)), rel=1e-9)
+    assert practice.answer("2.2") == (25 * 16 * 128, 2 * (25 * 16 * 128 - 49954) * 4096)
+    assert practice.answer("2.3") == (4, 0)  # 1856 = 4 x 29 x 16 = 14.5 x 128
+    assert practice.answer("2.4") == 148 // 20 * 128 and practice.answer("2.5") == 10 * 8 * 128  # 15 x 10 tiles on 152 SMs
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -76,6 +80,24 @@ def test_the_fastest_pair_is_ahead_by_more_than_the_noise():
             seconds = {h: grid.at(m, area // h, h) + grid.at(m, h, area // h) for h in narrow}
             first, second = sorted(seconds, key=seconds.get)[:2]
             assert first == min(best, area // best) and seconds[second] > 1.015 * seconds[first]
+
+
+def test_published_times_jump_where_the_waves_say():
+    for given in EXERCISES["2.4"].variants:
+        grid, sms = hw.gemm_grid(given["device"], "nvfp4", "trtllm"), hw.device(given["device"]).sms
+        count = hw.waves(grid.m, given["n"], tile_m=128, tile_n=256, sms=sms)
+        fits, beyond = grid.m[count == given["rounds"]].max(), grid.m[count == given["rounds"] + 1].min()
+        assert fits <= EXERCISES["2.4"].solve(**given) < beyond == grid.m[list(grid.m).index(fits) + 1]
+        assert grid.at(beyond, given["n"], 8192) > 1.08 * grid.at(fits, given["n"], 8192)
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name.startswith("2.")])
+def test_no_mistake_of_chapter_2_leads_to_the_right_answer(name):
+    task = EXERCISES[name]
+    for given in task.variants:
+        right = np.atleast_1d(task.solve(**given))
+        for value in (mistake(**given) for mistake in task.mistakes):
+            assert value is None or not np.allclose(np.atleast_1d(value), right, rtol=task.tolerance, atol=0), (given, value)
 
 
 @each
@@ -139,6 +161,11 @@ def test_right_and_mistaken_answers_at_many_seeds(name, seed):
             claimed[label] = value
 
 
+def rounded(value):
+    """A number as it is typed: whole, a share to two digits."""
+    return round(value, 2) if 0 < value < 1 else round(value)
+
+
 @each
 def test_right_numbers_in_every_form(name):
     right, options = practice.answer(name), EXERCISES[name].options
@@ -163,13 +190,13 @@ def test_right_numbers_in_every_form(name):
         forms += [f"{right:.1f} {unit}" for unit in EXERCISES[name].units] + [f"{right / 1e3:.4f} k {EXERCISES[name].units[0]}"]
     else:
         forms = [right, list(right), np.array(right), np.array(right, np.float32), np.array([right]).T, [right]]
-        forms += [tuple(map(kind, right)) for kind in (round, Decimal, Fraction, np.float32, np.array, str)]
+        forms += [tuple(map(kind, right)) for kind in (rounded, Decimal, Fraction, np.float32, np.array, str)]
         forms += [dict(zip(EXERCISES[name].parts, right, strict=True)), str(right)]
         forms += [mark.join(map(str, right)) for mark in (", ", ",", " ", "; ", ";", " and ", ",  ", "\n")]
         forms += [
             f"{{{','.join(map(str, right))}}}",
             f"[{' '.join(map(str, right))}]",
-            f"({', '.join(map(str, right))}) elements.",
+            f"({', '.join(map(str, right))}) {EXERCISES[name].units[1]}.",
         ]
         forms += [right[0]] if len(set(right)) == 1 else []
     for form in forms:
@@ -434,11 +461,13 @@ def test_notebooks_print_the_questions_of_the_registry():
         assert " ".join(task.text(**task.variants[0]).split()) in prose, name
 
 
-def test_solutions_of_chapter_1_are_right(capsys):
-    path = ROOT / "notebooks" / "01_near_square.ipynb"
-    needed = ["imports", "ridge", "critical", "break-even", "sweeps"]
-    needed += [f"ex{i}-{part}" for i in (1, 2, 3, 4) for part in ("stub", "solution")]
+@pytest.mark.parametrize("chapter, start, before", [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", [])])
+def test_solutions_are_right(capsys, chapter, start, before):
+    path = next((ROOT / "notebooks").glob(f"{chapter:02}_*.ipynb"))
+    asked = [name for name in EXERCISES if name.startswith(f"{chapter}.")]
+    numbers = [name.split(".")[1] for name in asked if name[-1].isdigit()]
+    needed = ["imports", *before, *(f"{start}{i}-{part}" for i in numbers for part in ("stub", "solution"))]
     scope, sources = {}, {c["id"]: "".join(c["source"]) for c in cells(path)}
     for cell in needed:
         exec(compile(sources[cell], cell, "exec"), scope)  # each solution asserts that the checker agrees
-    assert capsys.readouterr().out.count("No answer yet.") == len(EXERCISES)
+    assert capsys.readouterr().out.count("No answer yet.") == len(asked)

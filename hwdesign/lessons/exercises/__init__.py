@@ -2,7 +2,8 @@
 
 from hwdesign.lessons.exercises.base import Exercise
 from hwdesign.lessons.exercises.near_square import EXERCISES as NEAR_SQUARE
+from hwdesign.lessons.exercises.tile_alignment import EXERCISES as TILE_ALIGNMENT
 
-EXERCISES = {exercise.id: exercise for exercise in NEAR_SQUARE}
+EXERCISES = {exercise.id: exercise for exercise in (*NEAR_SQUARE, *TILE_ALIGNMENT)}
 
 __all__ = ["EXERCISES", "Exercise"]

@@ -16,7 +16,7 @@ from hwdesign.lessons.figures.near_square_sliders import SAME_AREA, explore_k, e
 from hwdesign.lessons.figures.roofline import ridges, roofline
 from hwdesign.lessons.figures.tile_alignment import efficiency_map, fine_steps, processor_strip, shard_map, tile_map
 from hwdesign.lessons.figures.tile_published import cliffs, odd_blocks, own_steps, processor_count, staircase
-from hwdesign.lessons.figures.tile_sliders import PROCESSORS, explore_idle, explore_processors, explore_tiles
+from hwdesign.lessons.figures.tile_sliders import PROCESSORS, explore_processors, explore_tiles
 
 __all__ = [
     "PROCESSORS",
@@ -26,7 +26,6 @@ __all__ = [
     "dimension_sweep",
     "efficiency_map",
     "error_maps",
-    "explore_idle",
     "explore_k",
     "explore_processors",
     "explore_tiles",

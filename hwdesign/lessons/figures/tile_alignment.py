@@ -68,6 +68,8 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
     down, across = span or (rows, columns)
     ax.set_xlim(-0.01 * across, 1.01 * across)
     ax.set_ylim(1.02 * down, -0.02 * down)
+    for axis, tile, end in ((ax.xaxis, tile_n, across), (ax.yaxis, tile_m, down)):
+        style.plain_ticks(axis, range(0, int(end) + 1, tile * -(-int(end) // (8 * tile))))
     ax.grid(visible=False)
     ax.set_xlabel("output column n [element]")
     ax.set_ylabel("output row m [element]")
@@ -108,8 +110,8 @@ def fine_steps(n, *, tile=256, cluster=512, shares=(0.0, 0.5, 1.0), ax=None):
     """
     ax = ax or style.axes(height=3.9)
     n, middle = np.asarray(n), shares[len(shares) // 2]
-    for share, ls in zip(shares, itertools.cycle((":", "-", "--"))):
-        color, lw = (style.BLUE, 1.9) if share == middle else (style.GREY, 1.2)
+    for share in shares:
+        color, lw, ls = (style.BLUE, 1.9, "-") if share == middle else (style.GREY, 1.2, ":" if share < middle else "--")
         value = cluster_efficiency(n, tile=tile, cluster=cluster, idle=share)
         ax.plot(n, value, ls=ls, color=color, lw=lw, label=f"an idle tile costs {share:g}")
     for at, marker, label in ((n % cluster == 0, "o", f"multiple of {cluster}"),

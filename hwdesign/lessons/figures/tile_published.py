@@ -159,7 +159,7 @@ def odd_blocks(shares, *, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        x: extra time [share of that of 256 rows], y: device and format.
+        x: extra time [share of 256 rows], y: device and format.
 
     Notes
     -----
@@ -168,7 +168,7 @@ def odd_blocks(shares, *, ax=None):
     Examples
     --------
     >>> odd_blocks({("GB300 BF16", "sglang"): 0.1}).get_xlabel()
-    'extra time of an odd multiple of 256 rows [share of that of 256 rows]'
+    'extra time at odd multiples [share of 256 rows]'
     """
     names = list(dict.fromkeys(name for name, _ in shares))
     ax = ax or style.axes(height=1.2 + 0.27 * len(names))
@@ -180,7 +180,7 @@ def odd_blocks(shares, *, ax=None):
     ax.set_xlim(-1.05, 1.05)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(range(len(names)), names)
-    ax.set_xlabel("extra time of an odd multiple of 256 rows [share of that of 256 rows]")
+    ax.set_xlabel("extra time at odd multiples [share of 256 rows]")
     ax.legend(fontsize=9, loc="upper left")
     return ax
 

@@ -3,13 +3,11 @@
 import numpy as np
 
 from hwdesign.formulas.tiling import tile_efficiency, wave_efficiency, waves
-from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
-from hwdesign.lessons.figures.tile_alignment import efficiency_map, fine_steps, tile_map
+from hwdesign.lessons.figures.tile_alignment import efficiency_map, tile_map
 
-PAINTED_N = (4096, 4097, 4224, 4352, 4353, 4608, 4609, 4864, 4865, 5120)
+PAINTED_N = (3840, 3841, 4096, 4097, 4352, 4353, 4864, 5120)
 PROCESSORS = {"A100": 108, "H100": 132, "B200": 148, "GB300": 152, "full Blackwell chip": 160}
-IDLE = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def explore_tiles(m=1088, *, sizes=PAINTED_N, tile_m=128, tile_n=256, sms=152):
@@ -110,45 +108,3 @@ def explore_processors(counts=None, *, tile_m=128, tile_n=256):
     caption = f"Tile times wave efficiency of M x N outputs in tiles of {tile_m} x {tile_n}."
     values = [f"{sms} ({name})" for name, sms in counts.items()]
     return Explorer("processors", "processors [SM]", values, draw, caption=caption, kinds=["modelled"])
-
-
-def explore_idle(shares=IDLE):
-    """Slider over the cost of an idle tile: Figure 5 between its two limits.
-
-    Parameters
-    ----------
-    shares : sequence of float
-        Cost of a reserved tile without outputs, as a share of a full one [dimensionless].
-
-    Returns
-    -------
-    Explorer
-        Frame data: share, efficiency at N = 1280 [dimensionless].
-
-    Raises
-    ------
-    ValueError
-        If a share is not between 0 and 1.
-
-    Notes
-    -----
-    Source: `hwdesign.formulas.tiling.cluster_efficiency`.
-
-    Examples
-    --------
-    >>> explore_idle((0.0, 1.0))
-    <Explorer idle-tile: cost of an idle tile [share of a full one] over 0 to 1>
-    """
-
-    def draw(i):
-        share = shares[i]
-        ax = fine_steps(np.arange(1024, 3073, 8), shares=(share,), ax=style.axes(height=3.5))
-        odd = 1280 / (1280 + share * 256)
-        ends = {0.0: "only the period of 256 is left", 1.0: "only the period of 512 is left"}
-        text = f"An idle tile costs {share:g} of a full one: {odd:.1%} at N = 1280; {ends.get(share, 'both periods show')}."
-        alt = f"Throughput [share of the best] against N [element] from 1024 to 3072. {text}"
-        return Frame(ax=ax, alt=alt, text=text, data={"share": float(share), "odd": odd})
-
-    label = "cost of an idle tile [share of a full one]"
-    caption = "Figure 5 from the two-level model, tile of 256 and cluster of 512 columns."
-    return Explorer("idle-tile", label, [f"{share:g}" for share in shares], draw, caption=caption, kinds=["modelled"])
