@@ -286,25 +286,9 @@ def test_the_processor_slider_is_right_for_tiles_that_do_not_divide_1024():
     assert last == 128 and frame.text.endswith(f"reaches to N = {last}.")  # six rows of tiles: one column of them in a wave
 
 
-def test_the_idle_slider_moves_from_one_period_to_the_other():
-    explorer = figures.explore_idle()
-    frames = [explorer.draw(i) for i in range(len(explorer.values))]
-    assert [f.data["share"] for f in frames] == [float(v) for v in explorer.values] and len(frames) == 5
-    told = {0.0: "only the period of 256 is left", 1.0: "only the period of 512 is left"}
-    for frame in frames:
-        share = frame.data["share"]
-        cost = sum(1 if left < 1280 else share for left in range(0, 1536, 256))  # five tiles full, the sixth idle
-        assert frame.data["odd"] == pytest.approx(5 / cost, rel=1e-12)
-        assert f"{5 / cost:.1%} at N = 1280" in frame.text and told.get(share, "both periods show") in frame.text
-        curve = frame.ax.lines[0]
-        assert curve.get_ydata()[curve.get_xdata().tolist().index(1280)] == pytest.approx(5 / cost, rel=1e-12)
-    with pytest.raises(ValueError, match="idle must be >= 0 and <= 1"):
-        figures.explore_idle((0.0, 1.5)).draw(1)
-
-
 def test_the_sliders_of_a_chapter_are_light_and_say_what_they_show():
-    explorers = [figures.explore_tiles(), figures.explore_processors(), figures.explore_idle()]
-    assert sum(len(e.values) for e in explorers) <= 24 and len({e.name for e in explorers}) == 3
+    explorers = [figures.explore_tiles(), figures.explore_processors()]
+    assert sum(len(e.values) for e in explorers) <= 24 and len({e.name for e in explorers}) == 2
     for e in explorers:
         assert re.search(r"\[[^\]]+\]$", e.control) and e.kinds == ("modelled",)
         alt = e.draw(0).alt

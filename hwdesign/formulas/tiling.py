@@ -150,7 +150,7 @@ def wave_efficiency(m, n, *, tile_m, tile_n, sms):
 def cluster_efficiency(n, *, tile, cluster, idle):
     """Share of the time spent on outputs where tiles of `tile` columns run in clusters of `cluster` columns.
 
-    ``n / ((1 - idle) * pad(n, tile) + idle * pad(n, cluster))``: a tile that is only partly filled costs as much as a full one;
+    ``n / (filled + idle * (pad(n, cluster) - filled))`` with ``filled = pad(n, tile)``: a tile that is only partly filled costs as much as a full one;
     a tile of the last cluster without any output costs the share `idle` of that.
 
     Parameters
@@ -184,8 +184,10 @@ def cluster_efficiency(n, *, tile, cluster, idle):
     """
     n, tile, cluster = dims(n=n, tile=tile, cluster=cluster)
     idle = numbers("idle", idle)
-    if (cluster % tile).any():
-        raise ValueError(f"cluster must be a multiple of tile = {tile:g}, got {cluster:g}")
+    if (left := cluster % tile > 0).any():
+        wrong = (np.broadcast_to(x, left.shape)[left].flat[0] for x in (tile, cluster))
+        raise ValueError("cluster must be a multiple of tile = {:g}, got {:g}".format(*wrong))
     if not ((idle >= 0) & (idle <= 1)).all():
         raise ValueError(f"idle must be >= 0 and <= 1, got {idle}")
-    return scalar_or_array(n / ((1 - idle) * pad(n, tile) + idle * pad(n, cluster)))
+    filled = pad(n, tile)
+    return scalar_or_array(n / (filled + idle * (pad(n, cluster) - filled)))  # exactly 1 where nothing is left over

@@ -231,6 +231,7 @@ def widths_near(wish, ways, precision="bf16"):
     tile 256 multiples of 256 x 8 = 2048: 10240 (-6.91%) or 12288 (+11.71%)
     tile 512 multiples of 512 x 8 = 4096: 8192 (-25.53%) or 12288 (+11.71%)
     """
+    dims(wish=wish, ways=ways)
     tiers = width_tiers(wish, ways, precision)
     return {name: Neighbours(wish=int(wish), ways=int(ways), multiple=tier.multiple) for name, tier in tiers.items()}
 

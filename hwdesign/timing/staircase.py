@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwdesign._check import positive, same_shape, scalar_or_array
+from hwdesign._check import dims, numbers, positive, same_shape, scalar_or_array
 from hwdesign.formulas.tiling import waves
 
 
@@ -37,7 +37,7 @@ class Staircase:
         return scalar_or_array(sum(part * x for part, x in zip(parts, self._terms(m, n), strict=True)))
 
     def _terms(self, m, n):
-        steps = waves(m, n, tile_m=self.tile[0], tile_n=self.tile[1], sms=self.sms) if self.tile else 0 * m
+        steps = waves(m, n, tile_m=self.tile[0], tile_n=self.tile[1], sms=self.sms) if self.tile else 0 * (m * n)
         return np.ones_like(m), m, steps
 
 
@@ -63,7 +63,7 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     Raises
     ------
     ValueError
-        If fewer than four times are measured, one is not positive, or only one of `tile` and `sms` is given.
+        If fewer than four times are measured, one is not positive, a size is below 1, or only one of `tile` and `sms` is given.
 
     Notes
     -----
@@ -78,16 +78,16 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     """
     if (tile is None) != (sms is None):
         raise ValueError(f"tile and sms must be given together, got tile = {tile} and sms = {sms}")
-    seconds = np.asarray(seconds, dtype=float)
-    m, n, seconds = same_shape(m=m, n=n, seconds=seconds)
+    tile = None if tile is None else tuple(int(size) for size in dims(tile_m=tile[0], tile_n=tile[1]))
+    m, n, seconds = same_shape(m=m, n=n, seconds=numbers("seconds", seconds))
     kept = ~np.isnan(seconds)
     if kept.sum() < 4:
         raise ValueError(f"seconds must hold at least 4 measured times, got {kept.sum()}")
     m, n, seconds = positive(m=m[kept], n=n[kept], seconds=seconds[kept])
-    empty = Staircase(fixed=0.0, per_row=0.0, per_wave=0.0, tile=tile and tuple(tile), sms=sms, error=0.0)
+    empty = Staircase(fixed=0.0, per_row=0.0, per_wave=0.0, tile=tile, sms=sms, error=0.0)
     terms = np.stack(empty._terms(m, n)[: 3 if tile else 2], axis=1) / seconds[:, None]
     scale = np.abs(terms).max(axis=0)  # columns of one size, so that none is taken for zero
     found = np.linalg.lstsq(terms / scale, np.ones(len(seconds)), rcond=None)[0] / scale
     error = float(np.sqrt(np.mean((terms @ found - 1) ** 2)))
     fixed, per_row, per_wave = (float(x) for x in (*found, 0.0)[:3])
-    return Staircase(fixed=fixed, per_row=per_row, per_wave=per_wave, tile=empty.tile, sms=sms, error=error)
+    return Staircase(fixed=fixed, per_row=per_row, per_wave=per_wave, tile=tile, sms=sms, error=error)

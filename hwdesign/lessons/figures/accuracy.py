@@ -1,5 +1,7 @@
 """How well the calibrated model meets the published times: error over shapes, a switch of kernels, served against modelled."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.lessons import style
@@ -91,7 +93,7 @@ def kernel_switch(m, lines, *, ax=None):
     """
     ax = ax or style.axes()
     m = np.asarray(m)
-    for (label, (measured, modelled)), color in zip(lines.items(), (style.ORANGE, style.BLUE, style.GREEN), strict=False):
+    for (label, (measured, modelled)), color in zip(lines.items(), itertools.cycle((style.ORANGE, style.BLUE, style.GREEN))):
         ax.loglog(m, np.asarray(modelled) * 1e6, color=color, label=f"{label}, modelled")
         ax.loglog(m, np.asarray(measured) * 1e6, "x", color=color, mew=1.6, label=f"{label}, published")
     style.plain_ticks(ax.xaxis, [2**i for i in range(5, 14, 2)])
@@ -132,7 +134,7 @@ def served_times(groups, *, ax=None):
     ax.fill_between(ends, ends * 0.75, ends * 1.25, color=style.GRID, lw=0, label="within 25 %")
     ax.loglog(ends, ends, color=style.GREY, lw=1)
     looks = zip("ovs^D", (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.INK), strict=True)
-    for (label, (published, modelled)), (marker, color) in zip(groups.items(), looks, strict=False):
+    for (label, (published, modelled)), (marker, color) in zip(groups.items(), itertools.cycle(looks)):
         look = {"ms": 3.2, "alpha": 0.45, "color": color, "mew": 0, "label": label, "rasterized": True}
         ax.loglog(np.asarray(published) * 1e3, np.asarray(modelled) * 1e3, marker, **look)
     for axis in (ax.xaxis, ax.yaxis):

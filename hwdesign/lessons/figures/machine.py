@@ -1,5 +1,7 @@
 """The roofline of the reader's own machine: roofs and GEMMs, all measured."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.catalogue.precision import PRECISIONS
@@ -52,7 +54,7 @@ def machine_roofline(measurements, *, ax=None):
     top = max(found["rate"].values())
     scale, unit = (1e12, "TFLOP/s") if top >= 1e13 else (1e9, "GFLOP/s")
     line = np.geomspace(x.min() / 4, max(x.max(), max(found["ridge"].values())) * 2, 200)
-    for (name, peak), color in zip(found["rate"].items(), COLORS, strict=False):
+    for (name, peak), color in zip(found["rate"].items(), itertools.cycle(COLORS)):
         ax.loglog(line, attainable_flops(line, peak_flops=peak, bandwidth=found["bandwidth"]) / scale, color=color)
         mine = [m for m in gemms if m.precision == name]
         label = f"{PRECISIONS[name].label if name in PRECISIONS else name.upper()}, ridge {found['ridge'][name]:.0f} FLOP/byte"

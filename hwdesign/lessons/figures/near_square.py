@@ -380,7 +380,7 @@ def own_sweeps(sweeps, bounds, marks, *, ax=None):
     ax = ax or style.axes(height=3.6)
     top = max(np.nanmax(rate) for _, rate in sweeps.values())
     scale, unit = (1e12, "TFLOP/s") if top >= 1e13 else (1e9, "GFLOP/s")
-    for (name, (size, rate)), color in zip(sweeps.items(), (style.BLUE, style.ORANGE), strict=False):
+    for (name, (size, rate)), color in zip(sweeps.items(), itertools.cycle((style.BLUE, style.ORANGE))):
         ax.plot(size, np.asarray(bounds[name]) / scale, color=color, lw=1.3, label=f"{name} swept, bound")
         ax.plot(size, np.asarray(rate) / scale, "x", color=color, mew=1.8, label=f"{name} swept, measured")
         ax.axvline(marks[name], color=color, ls=":", lw=1.1)

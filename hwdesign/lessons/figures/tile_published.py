@@ -134,7 +134,7 @@ def processor_count(sms, errors, *, catalogue=None, ax=None):
     'error of the staircase [%]'
     """
     ax = ax or style.axes(height=3.3)
-    for (device, error), (color, _, marker) in zip(errors.items(), STYLES, strict=False):
+    for (device, error), (color, _, marker) in zip(errors.items(), itertools.cycle(STYLES)):
         ax.plot(sms, 100 * np.asarray(error), marker=marker, ms=3, lw=1.2, color=color, label=device)
         if catalogue:
             ax.axvline(catalogue[device], color=color, ls=":", lw=1.3)
@@ -213,7 +213,7 @@ def own_steps(sweeps, *, blocks, ax=None):
     'N [element]'
     """
     ax = ax or style.axes(height=3.7)
-    for (name, (n, rate)), (color, _, marker) in zip(sweeps.items(), STYLES, strict=False):
+    for (name, (n, rate)), (color, _, marker) in zip(sweeps.items(), itertools.cycle(STYLES)):
         n, share = np.asarray(n), np.asarray(rate) / np.nanmax(rate)
         on = n % blocks[name] == 0
         ax.plot(n, share, "x", color=color, mew=1.4, label=name.upper())

@@ -100,7 +100,7 @@ def explore_processors(counts=None, *, tile_m=128, tile_n=256):
         name, sms = list(counts.items())[i]
         value = tile_efficiency(m[:, None], n, **shape) * wave_efficiency(m[:, None], n, **shape, sms=sms)
         good = float((value >= 0.9).mean())
-        last = sms // (1024 // tile_m) * tile_n  # the last N whose tiles fit into one wave
+        last = sms // -(-1024 // tile_m) * tile_n  # the last N whose tiles fit into one wave
         text = f"{sms} processors ({name}): {good:.0%} of these outputs reach 90 %. With M = 1024 one wave reaches to N = {last}."
         alt = f"Efficiency as colour, M against N [element], in tiles of {tile_m} x {tile_n}. {text}"
         return Frame(ax=efficiency_map(sms, m, n, **shape), alt=alt, text=text, data={"sms": int(sms), "good": good})
