@@ -150,8 +150,8 @@ def wave_efficiency(m, n, *, tile_m, tile_n, sms):
 def cluster_efficiency(n, *, tile, cluster, idle):
     """Share of the time spent on outputs where tiles of `tile` columns run in clusters of `cluster` columns.
 
-    ``n / (filled + idle * (pad(n, cluster) - filled))`` with ``filled = pad(n, tile)``: a tile that is only partly filled costs as much as a full one;
-    a tile of the last cluster without any output costs the share `idle` of that.
+    ``n / (filled + idle * (pad(n, cluster) - filled))`` with ``filled = pad(n, tile)``: a tile that is only partly filled costs
+    as much as a full one; a tile of the last cluster without any output costs the share `idle` of that.
 
     Parameters
     ----------
