@@ -22,6 +22,15 @@ def dims(**named):
     return out
 
 
+def whole(**named):
+    """Named single whole numbers >= 1 as ints; a list is refused."""
+    arrays = dims(**named)
+    for (name, value), array in zip(named.items(), arrays, strict=True):
+        if array.ndim:
+            raise ValueError(f"{name} must be one number, got {value!r}")
+    return [int(array) for array in arrays]
+
+
 def positive(**named):
     """Named quantities as float64 arrays, each > 0 and not NaN; infinity is accepted (it is a limit, not a mistake)."""
     out = []

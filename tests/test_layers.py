@@ -102,7 +102,7 @@ def test_a_gemm_that_was_never_timed_is_still_bytes_and_flop():
         (lambda: hw.expert_ranks(2, 8, 3), "ep must divide num_experts = 8, got 3"),
         (lambda: hw.pad(-1, 8), "size must be a whole number >= 0, got -1"),
         (lambda: hw.pad(1, 0), "multiple must be >= 1, got 0"),
-        (lambda: hw.good_ways(8, "bf16", tier="format"), "tier must be one of tile 128, tile 256, tile 512, got 'format'"),
+        (lambda: hw.good_ways(8, "bf16", tier="format"), "tier must be one of kernel, tile 128, tile 256, tile 512, got"),
         (lambda: hw.width_tiers(0, 1), "width must be >= 1, got 0"),
         (lambda: hw.head_sharding(8, 0, 1), "num_kv_heads must be >= 1, got 0"),
     ],
@@ -190,7 +190,7 @@ def test_a100_waves():
 
 def test_qwen_width_29568_does_not_shard_and_29696_does():
     assert hw.good_ways(29568) == (1, 3, 7) and hw.good_ways(29696) == (1, 2, 4, 8)  # Qwen3 issue 578
-    tier = hw.width_tiers(29568, 2, "int4_g128")["kernel"]
+    tier = hw.width_tiers(29568, 2, "int4_g128")["format"]
     assert (tier.local, tier.remainder, tier.ok) == (14784, 64, False)  # vLLM issue 13640: 14784 = 115.5 x 128
     tier = hw.width_tiers(29568, 8)["tile 128"]
     assert tier.next_width == 29696 and round(tier.extra, 4) == 0.0043

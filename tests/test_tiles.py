@@ -123,10 +123,12 @@ def test_an_array_is_a_loop_over_numbers():
 # Widths -------------------------------------------------------------------------------------------------------------------
 
 MULTIPLES = {
-    "bf16": {},
+    "bf16": {"kernel": 8},  # 16 bytes
+    "fp8": {"kernel": 16},
+    "mxfp4": {"format": 32},
     "nvfp4": {"format": 16, "kernel": 32},
     "fp8_128x128": {"format": 128},
-    "int4_g128": {"format": 128, "kernel": 128},
+    "int4_g128": {"format": 128},
 }
 TILES = {"tile 128": 128, "tile 256": 256, "tile 512": 512}
 
@@ -163,7 +165,7 @@ def test_widths_near_11000_for_eight_gpus_in_nvfp4():
 def test_published_widths():
     near = hw.widths_near(29568, 8)["tile 128"]
     assert (near.lower, near.upper, near.nearest) == (28672, 29696, 29696)  # Qwen3 issue 578
-    assert hw.widths_near(29568, 8, "int4_g128")["kernel"] == near
+    assert hw.widths_near(29568, 8, "int4_g128")["format"] == near
     assert str(near) == "multiples of 128 x 8 = 1024: 28672 (-3.03%) or 29696 (+0.43%)"
 
 
@@ -181,14 +183,14 @@ def test_a_wish_that_is_met_or_too_small_or_halfway():
     [  # each by hand: the share of a GPU over 16, 32, 128, 256, 512
         (1856, "nvfp4", {1: "kernel", 2: "kernel", 4: "format", 8: "cut", 3: "uneven"}),  # vLLM issue 49949: 1856 = 29 x 64
         (1536, "fp8_128x128", {1: "tile 512", 2: "tile 256", 3: "tile 512", 4: "tile 128", 6: "tile 256", 8: "cut", 5: "uneven"}),
-        (2880, "bf16", {1: "whole", 4: "whole", 8: "whole", 7: "uneven"}),  # 22.5 x 128
+        (2880, "bf16", {1: "kernel", 4: "kernel", 8: "kernel", 64: "whole", 7: "uneven"}),  # 22.5 x 128; 2880 / 64 = 45
         (2880, "nvfp4", {1: "kernel", 2: "kernel", 4: "format", 8: "cut"}),  # 1440 = 45 x 32, 720 = 45 x 16, 360 = 22.5 x 16
         (50257, "bf16", {1: "whole", 2: "uneven", 29: "whole"}),  # 29 x 1733
         (50257, "nvfp4", {1: "cut", 2: "uneven"}),
-        (50304, "bf16", {1: "tile 128", 3: "tile 128", 2: "whole", 128: "whole"}),  # 393 x 128
+        (50304, "bf16", {1: "tile 128", 3: "tile 128", 2: "kernel", 16: "kernel", 32: "whole"}),  # 393 x 128; 1572 = 196.5 x 8
         (29568, "int4_g128", {1: "tile 128", 2: "cut", 3: "tile 128", 7: "tile 128", 8: "cut", 5: "uneven"}),  # 231 x 128
         (29696, "int4_g128", {1: "tile 512", 2: "tile 512", 4: "tile 256", 8: "tile 128", 16: "cut"}),  # 58 x 512
-        (8192, "bf16", {1: "tile 512", 16: "tile 512", 32: "tile 256", 64: "tile 128", 128: "whole", 3: "uneven"}),
+        (8192, "bf16", {1: "tile 512", 16: "tile 512", 32: "tile 256", 64: "tile 128", 128: "kernel", 2048: "whole"}),
     ],
 )
 def test_the_strictest_tier_of_known_widths(width, precision, tiers):
@@ -330,18 +332,29 @@ def test_growth_of_time_by_one_row_is_as_counted(key):
         (lambda: hw.widths_near(11000, 8, "nvfp5"), "did you mean 'nvfp4'?"),
         (lambda: hw.best_tier(0, 8), "width must be >= 1, got 0"),
         (lambda: hw.best_tier(8, 0), "ways must be >= 1, got 0"),
+        (lambda: hw.best_tier([8, 16], 1), "width must be one number, got [8, 16]"),
+        (lambda: hw.good_ways(8, most=0), "most must be >= 1, got 0"),
+        (lambda: hw.Neighbours(wish=0, ways=8, multiple=128), "wish must be >= 1, got 0"),
+        (lambda: hw.Neighbours(wish=100.5, ways=8, multiple=128), "wish must be a whole number, got 100.5"),
+        (lambda: hw.Tier(name="x", width=-128, ways=1, multiple=128), "width must be >= 1, got -128"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=128, sms=9), "tile must be two whole numbers"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(8, 8, 1), sms=9), "tile must be two whole numbers"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, np.inf]), "seconds must be finite"),
+        (lambda: hw.fit_staircase([8] * 5, 1, [1, 2, 3, 4, 5]), "m and n must tell rows and waves apart"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], 256, [1, 2, 3, 4], tile=TILE, sms=9), "m and n must tell rows and waves apart"),
+        (lambda: hw.cluster_efficiency([1, 2, 3], tile=1, cluster=1, idle=[0.1, 0.2]), "must broadcast against each other"),
         (lambda: hw.best_tier(8, 1, "nvfp5"), "did you mean 'nvfp4'?"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE), "must be given together, got tile = (128, 256)"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], sms=9), "tile and sms must be given together, got tile = None"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, np.nan, 4]), "seconds must hold at least 4 measured times, got 3"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 0, 4]), "seconds must be > 0, got 0"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, ["1", "x", "3", "4"]), "seconds must be a number"),
-        (lambda: hw.fit_staircase([1, 2, 0, 4], 1, [1, 2, 3, 4]), "m must be > 0, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], -1, [1, 2, 3, 4]), "n must be > 0, got -1"),
+        (lambda: hw.fit_staircase([1, 2, 0, 4], 1, [1, 2, 3, 4]), "m must be >= 1, got 0"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], -1, [1, 2, 3, 4]), "n must be >= 1, got -1"),
         (lambda: hw.fit_staircase([1, 2, 3], 1, [1, 2, 3, 4]), "m, n, seconds must broadcast against each other"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(0, 256), sms=9), "tile_m must be >= 1, got 0"),
         (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE, sms=0), "sms must be >= 1, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4]).seconds(0, 1), "m must be > 0, got 0"),
+        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4]).seconds(0, 1), "m must be >= 1, got 0"),
     ],
 )
 def test_bad_input_is_named(call, says):

@@ -5,7 +5,7 @@ Source: NVIDIA, "Matrix multiplication background user's guide" (tile and wave q
 
 import numpy as np
 
-from hwdesign._check import dims, numbers, scalar_or_array
+from hwdesign._check import dims, numbers, same_shape, scalar_or_array
 
 
 def pad(size, multiple):
@@ -183,10 +183,9 @@ def cluster_efficiency(n, *, tile, cluster, idle):
     [1.0, 0.909, 0.834]
     """
     n, tile, cluster = dims(n=n, tile=tile, cluster=cluster)
-    idle = numbers("idle", idle)
+    n, tile, cluster, idle = same_shape(n=n, tile=tile, cluster=cluster, idle=numbers("idle", idle))
     if (left := cluster % tile > 0).any():
-        wrong = (np.broadcast_to(x, left.shape)[left].flat[0] for x in (tile, cluster))
-        raise ValueError("cluster must be a multiple of tile = {:g}, got {:g}".format(*wrong))
+        raise ValueError(f"cluster must be a multiple of tile = {tile[left][0]:g}, got {cluster[left][0]:g}")
     if not ((idle >= 0) & (idle <= 1)).all():
         raise ValueError(f"idle must be >= 0 and <= 1, got {idle}")
     filled = pad(n, tile)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hwdesign.measure.backends import as_backend, whole
+from hwdesign._check import whole
+from hwdesign.measure.backends import as_backend
 
 
 def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="bf16", backend=None, *, rounds=5, rotate=True):

@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-from hwdesign._check import choice, dims
+from hwdesign._check import choice, whole
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.measure import machine
 from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Skipped, combine
@@ -384,42 +384,6 @@ def as_backend(backend=None):
     if isinstance(backend, Backend):
         return backend
     return next(iter(_known().values())) if backend is None else choice("backend", backend, _known())
-
-
-def whole(**named):
-    """Single whole numbers from 1 on.
-
-    Parameters
-    ----------
-    named : number
-        Arguments by name.
-
-    Returns
-    -------
-    list of int
-        The numbers (no unit).
-
-    Raises
-    ------
-    ValueError
-        If one is a list, text, below 1 or not whole; the message names it.
-
-    Notes
-    -----
-    Source: own choice.
-
-    Examples
-    --------
-    >>> whole(m=[1, 2])
-    Traceback (most recent call last):
-    ...
-    ValueError: m must be one number, got [1, 2]
-    """
-    arrays = dims(**named)
-    for (name, value), array in zip(named.items(), arrays, strict=True):
-        if array.ndim:
-            raise ValueError(f"{name} must be one number, got {value!r}")
-    return [int(array) for array in arrays]
 
 
 def _bytes(precision):

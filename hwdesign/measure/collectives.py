@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from hwdesign._check import dims
-from hwdesign.measure.backends import as_backend, whole
+from hwdesign._check import dims, whole
+from hwdesign.measure.backends import as_backend
 from hwdesign.measure.runs import COLLECTIVES, Measurement, Skipped, combine, load_run, save_run
 from hwdesign.measure.timer import time_calls
 

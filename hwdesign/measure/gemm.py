@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign.measure.backends import as_backend, whole
+from hwdesign._check import whole
+from hwdesign.measure.backends import as_backend
 from hwdesign.measure.runs import Measurement
 from hwdesign.units import fmt
 

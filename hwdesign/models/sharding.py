@@ -1,21 +1,29 @@
 """Will a width or a head count shard? Each tier is reported apart, with the remainder and the next good width.
 
 Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (a scale block must not be cut), *kernel*
-(NVFP4 kernels want multiples of 32), *tile* (128 is the floor, 256 and 512 fill the larger cooperative tiles). A head count
-shards *clean*, *replicated*, *uneven* or not at all.
+(rows in pieces of 16 bytes, which are 8 elements in BF16, 16 in FP8, 32 in NVFP4; left out where the scale block is that large
+already), *tile* (128 is the floor, 256 and 512 fill the larger cooperative tiles). A head count shards *clean*, *replicated*,
+*uneven* or not at all.
 
-Source: Qwen3 issue 578 (29568 and groups of 128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32 in
-NVFP4), issue 11797 (28 heads); transformers issue 48307 (4 key-value heads under TP8). The tiles are the post's guideline 2.
+Source: NVIDIA CUTLASS 7107b05, media/docs/cpp/blackwell_functionality.md (16 bytes); Qwen3 issue 578 (29568 and groups of
+128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32 in NVFP4), issue 11797 (28 heads); transformers
+issue 48307 (4 key-value heads under TP8). The tiles are the post's guideline 2.
 """
 
 from dataclasses import dataclass
 
-from hwdesign._check import dims
+from hwdesign._check import whole
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.tiling import pad
 
 TILES = (128, 256, 512)
-KERNEL = {"nvfp4": 32, "int4_g128": 128}  # multiples that kernels ask for beyond the scale block
+PIECE = 16  # multiple at which the copy engines of a GPU want rows to begin [byte]
+
+
+def _set_whole(target, *names):
+    """Fields of a frozen dataclass, checked and turned into ints."""
+    for name, value in zip(names, whole(**{name: getattr(target, name) for name in names}), strict=True):
+        object.__setattr__(target, name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +44,9 @@ class Tier:
     ways: int
     multiple: int  # [element]
 
+    def __post_init__(self):
+        _set_whole(self, "width", "ways", "multiple")
+
     @property
     def local(self):
         """Share of one GPU [element]; not whole where the ways do not divide the width."""
@@ -48,7 +59,7 @@ class Tier:
 
     @property
     def ok(self):
-        """Whether the local size is a positive multiple."""
+        """Whether the local size is a multiple."""
         return self.remainder == 0
 
     @property
@@ -85,7 +96,7 @@ def width_tiers(width, ways, precision="bf16"):
     Returns
     -------
     dict of str to Tier
-        "format" and "kernel" where the format has such a rule, then "tile 128", "tile 256", "tile 512" [element].
+        "format" and "kernel" where the format has such a rule of its own, then "tile 128", "tile 256", "tile 512" [element].
 
     Raises
     ------
@@ -94,6 +105,8 @@ def width_tiers(width, ways, precision="bf16"):
 
     Notes
     -----
+    The scale blocks of NVFP4, MXFP4 and grouped INT4 lie along K, so a split of N does not cut them; those of FP8 128 x 128 are
+    cut either way. A feed-forward width is N on the way up and K on the way down, so both rules hold for it.
     Source: the issues named at the head of this module.
 
     Examples
@@ -101,13 +114,14 @@ def width_tiers(width, ways, precision="bf16"):
     >>> {name: tier.ok for name, tier in width_tiers(1856, 4, "nvfp4").items()}
     {'format': True, 'kernel': False, 'tile 128': False, 'tile 256': False, 'tile 512': False}
     """
-    dims(width=width, ways=ways)
+    width, ways = whole(width=width, ways=ways)
     form = as_precision(precision)
     rules = {"format": form.block[-1]} if form.block else {}
-    if form.name in KERNEL:
-        rules["kernel"] = KERNEL[form.name]
+    piece = PIECE * 8 // form.bits
+    if piece > rules.get("format", 1):
+        rules["kernel"] = piece
     rules |= {f"tile {t}": t for t in TILES}
-    return {name: Tier(name=name, width=int(width), ways=int(ways), multiple=m) for name, m in rules.items()}
+    return {name: Tier(name=name, width=width, ways=ways, multiple=m) for name, m in rules.items()}
 
 
 def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
@@ -143,6 +157,7 @@ def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
     >>> good_ways(29568), good_ways(29696)
     ((1, 3, 7), (1, 2, 4, 8))
     """
+    (most,) = whole(most=most)
     tiers = [width_tiers(width, ways, precision) for ways in range(1, most + 1)]
     if tier not in tiers[0]:
         raise ValueError(f"tier must be one of {', '.join(tiers[0])}, got {tier!r}")
@@ -164,6 +179,9 @@ class Neighbours:
     wish: int  # [element]
     ways: int
     multiple: int  # [element]
+
+    def __post_init__(self):
+        _set_whole(self, "wish", "ways", "multiple")
 
     @property
     def step(self):
@@ -231,9 +249,9 @@ def widths_near(wish, ways, precision="bf16"):
     tile 256 multiples of 256 x 8 = 2048: 10240 (-6.91%) or 12288 (+11.71%)
     tile 512 multiples of 512 x 8 = 4096: 8192 (-25.53%) or 12288 (+11.71%)
     """
-    dims(wish=wish, ways=ways)
+    wish, ways = whole(wish=wish, ways=ways)
     tiers = width_tiers(wish, ways, precision)
-    return {name: Neighbours(wish=int(wish), ways=int(ways), multiple=tier.multiple) for name, tier in tiers.items()}
+    return {name: Neighbours(wish=wish, ways=ways, multiple=tier.multiple) for name, tier in tiers.items()}
 
 
 def best_tier(width, ways, precision="bf16"):
@@ -251,8 +269,8 @@ def best_tier(width, ways, precision="bf16"):
     Returns
     -------
     str
-        A tier of `width_tiers`; "whole" where no tier passes and the format has no rule of its own, "cut" where a scale block
-        would be cut, "uneven" where the ways do not divide the width. No unit.
+        A tier of `width_tiers`; "whole" where the ways divide the width and no more, "cut" where a scale block would be cut,
+        "uneven" where the ways do not divide the width. No unit.
 
     Raises
     ------
@@ -266,13 +284,13 @@ def best_tier(width, ways, precision="bf16"):
     Examples
     --------
     >>> [best_tier(1856, ways, "nvfp4") for ways in (1, 4, 8, 3)], best_tier(2880, 4)
-    (['kernel', 'format', 'cut', 'uneven'], 'whole')
+    (['kernel', 'format', 'cut', 'uneven'], 'kernel')
     """
     tiers = width_tiers(width, ways, precision)
-    if int(width) % int(ways):
+    if width % ways:
         return "uneven"
     passed = [name for name, tier in tiers.items() if tier.ok]
-    return passed[-1] if passed else "cut" if set(tiers) & {"format", "kernel"} else "whole"
+    return passed[-1] if passed else "cut" if "format" in tiers else "whole"
 
 
 def head_sharding(num_heads, num_kv_heads, ways):
@@ -305,7 +323,7 @@ def head_sharding(num_heads, num_kv_heads, ways):
     >>> [head_sharding(28, 4, ways) for ways in (4, 8, 28, 7)]
     [('clean', 1.0), ('impossible', 2.0), ('replicated', 7.0), ('uneven', 1.75)]
     """
-    num_heads, num_kv_heads, ways = (int(v) for v in dims(num_heads=num_heads, num_kv_heads=num_kv_heads, ways=ways))
+    num_heads, num_kv_heads, ways = whole(num_heads=num_heads, num_kv_heads=num_kv_heads, ways=ways)
     copies = max(1.0, ways / num_kv_heads)
     if num_heads % ways:
         return "impossible", copies
@@ -341,7 +359,7 @@ def stage_layers(layers, pp):
     >>> stage_layers(30, 4), stage_layers(61, 4)
     ((8, 8, 7, 7), (16, 15, 15, 15))
     """
-    layers, pp = (int(v) for v in dims(layers=layers, pp=pp))
+    layers, pp = whole(layers=layers, pp=pp)
     if pp > layers:
         raise ValueError(f"pp must be <= layers = {layers}, got {pp}")
     return tuple(layers // pp + (stage < layers % pp) for stage in range(pp))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwdesign._check import dims, numbers, positive, same_shape, scalar_or_array
+from hwdesign._check import dims, numbers, positive, same_shape, scalar_or_array, whole
 from hwdesign.formulas.tiling import waves
 
 
@@ -32,13 +32,21 @@ class Staircase:
 
     def seconds(self, m, n):
         """Time of ``m`` rows and ``n`` columns [s], broadcast."""
-        m, n = positive(m=m, n=n)
+        m, n = same_shape(**dict(zip("mn", dims(m=m, n=n), strict=True)))
         parts = self.fixed, self.per_row, self.per_wave
         return scalar_or_array(sum(part * x for part, x in zip(parts, self._terms(m, n), strict=True)))
 
     def _terms(self, m, n):
         steps = waves(m, n, tile_m=self.tile[0], tile_n=self.tile[1], sms=self.sms) if self.tile else 0 * (m * n)
         return np.ones_like(m), m, steps
+
+
+def _tile(tile):
+    try:
+        rows, columns = tile
+    except (TypeError, ValueError):
+        raise ValueError(f"tile must be two whole numbers, rows and columns, got {tile!r}") from None
+    return tuple(whole(tile_m=rows, tile_n=columns))
 
 
 def fit_staircase(m, n, seconds, *, tile=None, sms=None):
@@ -63,7 +71,8 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     Raises
     ------
     ValueError
-        If fewer than four times are measured, one is not positive, a size is below 1, or only one of `tile` and `sms` is given.
+        If fewer than four times are measured, one is not positive and finite, the shapes have only one number of rows or of
+        waves, a size is below 1, or only one of `tile` and `sms` is given.
 
     Notes
     -----
@@ -78,15 +87,19 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     """
     if (tile is None) != (sms is None):
         raise ValueError(f"tile and sms must be given together, got tile = {tile} and sms = {sms}")
-    tile = None if tile is None else tuple(int(size) for size in dims(tile_m=tile[0], tile_n=tile[1]))
-    m, n, seconds = same_shape(m=m, n=n, seconds=numbers("seconds", seconds))
+    tile = None if tile is None else _tile(tile)
+    m, n, seconds = same_shape(**dict(zip("mn", dims(m=m, n=n), strict=True)), seconds=numbers("seconds", seconds))
     kept = ~np.isnan(seconds)
     if kept.sum() < 4:
         raise ValueError(f"seconds must hold at least 4 measured times, got {kept.sum()}")
-    m, n, seconds = positive(m=m[kept], n=n[kept], seconds=seconds[kept])
+    m, n, (seconds,) = m[kept], n[kept], positive(seconds=seconds[kept])
+    if np.isinf(seconds).any():
+        raise ValueError("seconds must be finite, got inf")
     empty = Staircase(fixed=0.0, per_row=0.0, per_wave=0.0, tile=tile, sms=sms, error=0.0)
     terms = np.stack(empty._terms(m, n)[: 3 if tile else 2], axis=1) / seconds[:, None]
     scale = np.abs(terms).max(axis=0)  # columns of one size, so that none is taken for zero
+    if np.linalg.matrix_rank(terms / scale) < terms.shape[1]:
+        raise ValueError("m and n must tell rows and waves apart: several numbers of rows, and at least two numbers of waves")
     found = np.linalg.lstsq(terms / scale, np.ones(len(seconds)), rcond=None)[0] / scale
     error = float(np.sqrt(np.mean((terms @ found - 1) ** 2)))
     fixed, per_row, per_wave = (float(x) for x in (*found, 0.0)[:3])

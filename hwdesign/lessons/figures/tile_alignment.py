@@ -13,9 +13,9 @@ WAVES = ("#a9c9ea", "#f2c79a", "#a8dcc5", "#d6bfe6")  # light, so that the paddi
 TIERS = {
     "uneven": ("#6b1f12", "uneven"),
     "cut": (style.ORANGE, "block cut"),
-    "whole": ("#f6e3d1", "whole"),
-    "format": ("#f6e3d1", "format"),
-    "kernel": ("#fbf3ea", "kernel"),
+    "whole": ("#f1c9a5", "whole"),
+    "format": ("#f9e4cf", "format"),
+    "kernel": ("#eef1f4", "kernel"),
     "tile 128": ("#cfe2f3", "128"),
     "tile 256": ("#7fb0dc", "256"),
     "tile 512": (style.BLUE, "512"),
@@ -66,6 +66,8 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
             ax.add_patch(Rectangle(corner, width, height, **hatch))
     ax.add_patch(Rectangle((0, 0), n, m, fill=False, edgecolor=style.INK, lw=1.6))
     down, across = span or (rows, columns)
+    if 0.5 < down / across < 2:
+        ax.set_aspect("equal")
     ax.set_xlim(-0.01 * across, 1.01 * across)
     ax.set_ylim(1.02 * down, -0.02 * down)
     for axis, tile, end in ((ax.xaxis, tile_n, across), (ax.yaxis, tile_m, down)):
@@ -74,7 +76,8 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
     ax.set_xlabel("output column n [element]")
     ax.set_ylabel("output row m [element]")
     keys = [Patch(facecolor=WAVES[w % 4], label=f"wave {w + 1}") for w in range(wave + 1)]
-    keys.append(Patch(**hatch, label="padding"))
+    if (rows, columns) != (m, n):
+        keys.append(Patch(**hatch, label="padding"))
     ax.legend(handles=keys, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(keys), 5), fontsize=9)
     return ax
 
@@ -165,6 +168,7 @@ def processor_strip(sms, n, *, m, tile_m, tile_n, ax=None):
     image = ax.imshow(value, aspect="auto", cmap="cividis", vmin=0.5, vmax=1, interpolation="nearest",
                       extent=(n[0] - half, n[-1] + half, len(sms) - 0.5, -0.5))  # fmt: skip
     ax.set_yticks(range(len(sms)), list(sms))
+    style.plain_ticks(ax.xaxis, n[n % 1024 == 0])
     ax.grid(visible=False)
     ax.set_xlabel("N [element]")
     ax.figure.colorbar(image, ax=ax, label="efficiency", extend="min", pad=0.02)
@@ -247,7 +251,8 @@ def shard_map(dimensions, ways, *, ax=None):
             color, label = TIERS[best_tier(width, by, precision)]
             ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="white", lw=1.5))
             ink = "white" if color in (style.BLUE, style.ORANGE, TIERS["uneven"][0]) else style.INK
-            ax.text(column, row, f"{width / by:g}\n{label}", ha="center", va="center", fontsize=8.5, color=ink)
+            told = label if width % by else f"{width // by}\n{label}"
+            ax.text(column, row, told, ha="center", va="center", fontsize=8.5, color=ink)
     ax.set_xlim(-0.5, len(ways) - 0.5)
     ax.set_ylim(len(dimensions) - 0.5, -0.5)
     ax.set_xticks(range(len(ways)), [str(by) for by in ways])

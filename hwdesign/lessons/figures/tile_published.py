@@ -41,9 +41,8 @@ def cliffs(m, series, *, multiple=128, ax=None):
     ax = ax or style.axes(height=4.0)
     m = np.asarray(m)
     on = m % multiple == 0
-    for (label, growth), (color, ls, marker) in zip(series.items(), itertools.cycle(STYLES)):
+    for (label, growth), (color, _, marker) in zip(series.items(), itertools.cycle(STYLES)):
         percent = 100 * np.asarray(growth)
-        ax.plot(m, percent, ls=ls, lw=1, color=color, alpha=0.7)
         ax.plot(m[on], percent[on], marker, color=color, label=label)
         ax.plot(m[~on], percent[~on], marker, color=color, mfc="white", ms=4.5)
     ax.set_xscale("log")
@@ -95,7 +94,10 @@ def staircase(m, seconds, fit, n, *, line=None, ax=None):
     ax.plot(fine, 1e6 * fit.seconds(fine, n), color=style.INK, lw=1.4, label="model: fixed + rows + waves")
     if line:
         ax.plot(fine, 1e6 * line.seconds(fine, n), color=style.GREY, ls="--", lw=1.2, label="model without waves")
-    ax.plot(m, 1e6 * np.asarray(seconds), "x", color=style.BLUE, mew=1.6, label="published")
+    seconds, more = 1e6 * np.asarray(seconds), m % 2 == 1
+    ax.plot(m[~more], seconds[~more], "x", color=style.BLUE, mew=1.6, label="published")
+    if more.any():
+        ax.plot(m[more], seconds[more], "o", color=style.ORANGE, mfc="none", ms=8, label="published, one row more")
     style.plain_ticks(ax.xaxis, [x for x in m if x % 512 == 0])
     ax.set_ylim(bottom=0)
     ax.set_xlabel("M [element]")
@@ -172,16 +174,16 @@ def odd_blocks(shares, *, ax=None):
     """
     names = list(dict.fromkeys(name for name, _ in shares))
     ax = ax or style.axes(height=1.2 + 0.27 * len(names))
-    for framework, (color, label) in style.FRAMEWORK.items():
-        at = [(share, names.index(name)) for (name, engine), share in shares.items() if engine == framework]
+    for shift, (framework, (color, label)) in zip((-0.18, 0, 0.18), style.FRAMEWORK.items(), strict=True):
+        at = [(share, names.index(name) + shift) for (name, engine), share in shares.items() if engine == framework]
         if at:
             ax.plot(*zip(*at, strict=True), "x", color=color, mew=1.8, label=label)
     ax.axvline(0, color=style.INK, lw=1)
-    ax.set_xlim(-1.05, 1.05)
+    ax.set_xlim(-0.55, 1.05)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(range(len(names)), names)
     ax.set_xlabel("extra time at odd multiples [share of 256 rows]")
-    ax.legend(fontsize=9, loc="upper left")
+    ax.legend(fontsize=9, loc="upper right")
     return ax
 
 
@@ -194,7 +196,7 @@ def own_steps(sweeps, *, blocks, ax=None):
     sweeps : mapping of str to (array_like of int, array_like of float), shape (s,) each
         Format to N [element] and rate [FLOP/s].
     blocks : mapping of str to int
-        Format to the block whose multiples are marked [element].
+        Format to the block whose multiples are marked [element]; formats may be left out.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -215,9 +217,10 @@ def own_steps(sweeps, *, blocks, ax=None):
     ax = ax or style.axes(height=3.7)
     for (name, (n, rate)), (color, _, marker) in zip(sweeps.items(), itertools.cycle(STYLES)):
         n, share = np.asarray(n), np.asarray(rate) / np.nanmax(rate)
-        on = n % blocks[name] == 0
         ax.plot(n, share, "x", color=color, mew=1.4, label=name.upper())
-        ax.plot(n[on], share[on], marker, color=color, mfc="none", ms=9, label=f"multiples of {blocks[name]}")
+        if name in blocks:
+            on = n % blocks[name] == 0
+            ax.plot(n[on], share[on], marker, color=color, mfc="none", ms=9, label=f"multiples of {blocks[name]}")
         ax.plot(n, share, color=color, lw=0.6, alpha=0.6)
     style.plain_ticks(ax.xaxis, n[:: max(1, len(n) // 8)])
     ax.set_ylim(0, 1.08)
