@@ -295,7 +295,7 @@ _NUMBERS_4 = variants(
 
 def _text_step(device, n, rounds):
     return (
-        "TensorRT-LLM's NVFP4 kernel on Blackwell takes tiles of 128 rows x 256 columns. "
+        "TensorRT-LLM's default NVFP4 kernel on Blackwell takes tiles of 128 rows x 256 columns. "
         f"At $N = {n}$ on {with_article(device)}, what is the largest number of rows $M$ that still fits into "
         f"{rounds} wave{'s' * (rounds > 1)}? Predict first, then look at the published times with $K = 8192$."
     )
