@@ -251,7 +251,7 @@ def shard_map(dimensions, ways, *, ax=None):
             color, label = TIERS[best_tier(width, by, precision)]
             ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="white", lw=1.5))
             ink = "white" if color in (style.BLUE, style.ORANGE, TIERS["uneven"][0]) else style.INK
-            told = label if width % by else f"{width // by}\n{label}"
+            told = label if width % by else f"{int(width) // by}\n{label}"
             ax.text(column, row, told, ha="center", va="center", fontsize=8.5, color=ink)
     ax.set_xlim(-0.5, len(ways) - 0.5)
     ax.set_ylim(len(dimensions) - 0.5, -0.5)
