@@ -40,7 +40,7 @@ def _text_tiles(device, m, n):
     return (
         f"On {with_article(device)}, a kernel computes tiles of 128 rows x 256 columns. Each SM takes one tile a wave. The "
         f"output has $M = {m}$ rows and $N = {n}$ columns. How many tiles are launched, in how many waves, and which share of "
-        "the launched work is outputs (tile efficiency times wave efficiency)? The catalogue has the number of SMs."
+        "what these waves could compute is outputs (tile efficiency times wave efficiency)? The catalogue has the number of SMs."
     )
 
 

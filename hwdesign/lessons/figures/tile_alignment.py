@@ -70,8 +70,8 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
         ax.set_aspect("equal")
     ax.set_xlim(-0.01 * across, 1.01 * across)
     ax.set_ylim(1.02 * down, -0.02 * down)
-    for axis, tile, end in ((ax.xaxis, tile_n, across), (ax.yaxis, tile_m, down)):
-        style.plain_ticks(axis, range(0, int(end) + 1, tile * -(-int(end) // (8 * tile))))
+    for axis, tile, end, most in ((ax.xaxis, tile_n, across, 5), (ax.yaxis, tile_m, down, 8)):
+        style.plain_ticks(axis, range(0, int(end) + 1, tile * -(-int(end) // (most * tile))))
     ax.grid(visible=False)
     ax.set_xlabel("output column n [element]")
     ax.set_ylabel("output row m [element]")
