@@ -91,6 +91,14 @@ def test_mathjax_is_local_and_pruned():
 
 
 @each_page
+def test_no_unfilled_field_stands_in_the_text(name):
+    article = soup(SITE / name).select_one("article") or soup(SITE / name)
+    for tag in article.select("pre, code, script, style, .math, svg"):
+        tag.decompose()
+    assert re.findall(r"\{[^{}\n]{1,60}\}", article.get_text(" ")) == []
+
+
+@each_page
 def test_images_say_what_they_show(name):
     for image in content_images(name):
         alt = image.get("alt", "")
