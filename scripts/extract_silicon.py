@@ -8,7 +8,8 @@ Writes `hwdesign/timing/data/gemm_<device>_<framework>_<precision>.npz` with `ma
 `<operation>_<device>.npz` and `<operation>.csv` with `tables.csv`; units are SI. The same wheel gives the same bytes.
 The wheel (Apache-2.0, NVIDIA) is a tool of this script and never a dependency of the package.
 
-Which slices: the newest version of each table, never a minimum or mean over versions. Rows are left out where the
+Which slices: the newest version of each table, never a minimum or mean over versions (`gemm_versions.csv`, for chapter 3, holds
+two on purpose). Rows are left out where the
 numbers are not measurements of what they say:
 
 - vLLM BF16 and FP8 GEMMs (constant or uninitialised weights) and vLLM block FP8 (timed without CUDA graphs);
@@ -29,7 +30,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-from silicon_tables import DEVICES, TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, newest
+from silicon_tables import DEVICES, TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, extract_versions, newest
 
 WHEEL = "aiconfigurator-core 0.12.0"
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
@@ -83,7 +84,7 @@ def main(wheel, out=OUT):
                     digest = hashlib.sha256(data).hexdigest()
                     manifest.append((device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path))
                     print(f"{file}: {rows.num_rows} rows, {len(data) / 1e3:.0f} kB", file=sys.stderr)
-        tables = [*extract_tables(archive, out), extract_serving(archive, out)]
+        tables = [*extract_tables(archive, out), *extract_versions(archive, out), extract_serving(archive, out)]
     (out / "manifest.csv").write_bytes(csv_bytes(COLUMNS, manifest))
     (out / "tables.csv").write_bytes(csv_bytes(TABLE_COLUMNS, tables))
 

@@ -192,6 +192,31 @@ def extract_tables(archive, out):
     return manifest
 
 
+VERSIONS_M = (1, 4, 8, 16, 32, 64, 128, 256, 1024, 8192)
+
+
+def extract_versions(archive, out):
+    """Write the GEMMs of two plain layers on H100 in BF16 in both versions of SGLang; returns their rows of `tables.csv`.
+
+    Chapter 3 shows with them how a measurement can mislead: in the older version the weights stayed in the L2 cache.
+    """
+    import pyarrow.parquet as parquet
+
+    shapes = {(n * h, k * h) for h in (2048, 4096) for n, k in ((3, 1), (1, 1), (4, 1), (1, 4))}
+    lines, manifest = [], []
+    for version, path in newest(archive.namelist(), DEVICES["H100_SXM"], "gemm", "gemm", "sglang"):
+        rows = select(columns(parquet.read_table(io.BytesIO(archive.read(path)))), {"gemm_dtype": "bfloat16", "m": VERSIONS_M})
+        found = sorted(zip(*(rows[name].tolist() for name in ("m", "n", "k", "latency")), strict=True))
+        taken = [["H100_SXM", "sglang", "bf16", version, m, n, k, f"{t * 1e-3:.6g}"] for m, n, k, t in found if (n, k) in shapes]
+        lines += taken
+        gpu = str(rows["device"][0])
+        manifest.append(["gemm_versions", "H100_SXM", "sglang", version, gpu, len(taken), "gemm_versions.csv", "", path])
+    write_csv(
+        out, "gemm_versions.csv", ("device", "framework", "precision", "version", "m", "n", "k", "seconds"), lines, manifest
+    )
+    return manifest
+
+
 def write_csv(out, file, header, lines, manifest):
     """Write a CSV file and put its checksum into the manifest."""
     content = csv_bytes(header, lines)

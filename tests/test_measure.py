@@ -259,8 +259,8 @@ def test_what_a_lower_precision_cannot_speed_up_is_not_suspected():
 
 
 def test_the_whole_list_runs_on_a_gpu(monkeypatch):
-    small = {"m": 64, "n": 64, "k": 64, "sweep": [64, 128], "fine": [80], "tokens": [16], "area": 2**12, "aspect": [0],
-             "square": [64], "copy": [2**12], "attention": [(1, 64)]}  # fmt: skip
+    small = {"m": 64, "n": 64, "k": 64, "sweep": [64, 128], "fine": [80], "layer": [(16, 32)], "tokens": [16], "area": 2**12,
+             "aspect": [0], "square": [64], "copy": [2**12], "attention": [(1, 64)]}  # fmt: skip
     monkeypatch.setitem(suite.SIZES, "cuda", small)
     steps = []
     found = suite.run_suite(gpu(), limit=0, progress=steps.append)

@@ -28,10 +28,12 @@ ORDER = [
     "measure.suite",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.live",
-    "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises",
+    "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
+    "lessons.exercises",
     "lessons.practice",
     "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
     "lessons.figures.tile_alignment", "lessons.figures.tile_published", "lessons.figures.tile_sliders", "lessons.figures.machine",
+    "lessons.figures.wide_deep", "lessons.figures.wide_deep_sliders",
     "lessons.figures",
     "cli",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import sys
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.gemm import measure_copy, measure_gemm
 from hwdesign.measure.runs import Measurement, Run, load_run, shipped_runs
-from hwdesign.measure.suite import SIZES
+from hwdesign.measure.suite import SIZES, layer_shapes
 
 FIRST = {"torch-cuda": "bf16", "torch-cpu": "fp32", "numpy": "fp32"}  # format of a backend's sweeps
 
@@ -89,6 +89,44 @@ def fine_sweeps(*, rounds=2, stored=None):
     sizes = SIZES[backend.kind]
     formats = [p for p in ("bf16", "fp32") if p in backend.precisions and (p == "bf16" or backend.kind == "cpu")]
     shapes = [(sizes["m"], n, sizes["k"], p) for p in formats or [_first(backend)] for n in sizes["fine"]]
+    return _timed(backend, shapes, [], rounds)
+
+
+def layer_gemms(*, rounds=1, stored=None):
+    """The four GEMMs of a layer on a machine, for hidden sizes that grow by twos, at a few numbers of tokens.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds of each measurement; a live run takes some seconds.
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s] of one format; `siblings_of` sums them up.
+
+    Raises
+    ------
+    ValueError
+        If `rounds` is below 1.
+    RuntimeError
+        If no GEMM could be timed; the message says why.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> sorted(siblings_of(layer_gemms(stored=True)))
+    [1, 16, 256]
+    """
+    if _stored(stored):
+        return load_run(shipped_runs()[0])
+    backend = as_backend()
+    shapes = [(m, n, k, _first(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_shapes(h)]
     return _timed(backend, shapes, [], rounds)
 
 
@@ -199,4 +237,50 @@ def fine_of(run):
             found.setdefault(precision, [chosen[n] for n in sorted(chosen)])
     if not found:
         raise ValueError(f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; record it again")
+    return found
+
+
+def siblings_of(run):
+    """Time of all layers of models with equal parameters, from narrow and deep to wide and shallow, by number of tokens.
+
+    Parameters
+    ----------
+    run : Run
+        From `layer_gemms`.
+
+    Returns
+    -------
+    dict of int to dict of (int, int) to float
+        Tokens to (hidden size [element], layers) to the time of the four GEMMs of every layer [s]. The widest sibling has the
+        fewest layers, four; halving the width takes four times as many.
+
+    Raises
+    ------
+    ValueError
+        If the run lacks one of the GEMMs.
+
+    Notes
+    -----
+    Source: P = 12 L H^2.
+
+    Examples
+    --------
+    >>> list(siblings_of(layer_gemms(stored=True))[1])
+    [(256, 64), (512, 16), (1024, 4)]
+    """
+    gemms = [m for m in run.measurements if m.operation == "gemm"]
+    backend = gemms[0].backend if gemms else "numpy"
+    formats = [m.precision for m in gemms if m.backend == backend]
+    precision = FIRST[backend] if FIRST[backend] in formats else next(iter(formats), None)
+    times = {tuple(m.shape[x] for x in "mnk"): m.seconds for m in gemms if (m.backend, m.precision) == (backend, precision)}
+    pairs = SIZES["cuda" if backend == "torch-cuda" else "cpu"]["layer"]
+    widest, found = max(h for _, h in pairs), {}
+    for m, h in pairs:
+        layers = 4 * (widest // h) ** 2
+        lost = [f"{m} x {n} x {k}" for n, k in layer_shapes(h) if (m, n, k) not in times]
+        if lost:
+            raise ValueError(
+                f"run must hold the GEMMs of a layer, got none of {', '.join(lost)} on {run.machine}; record it again"
+            )
+        found.setdefault(m, {})[h, layers] = layers * sum(times[m, n, k] for n, k in layer_shapes(h))
     return found

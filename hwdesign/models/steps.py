@@ -147,6 +147,14 @@ class Step:
     small_elements: float = 0.0  # [element]
 
     @property
+    def kernels(self):
+        """Kernels that the step starts: one a GEMM, an attention, an exchange or a small operation, two a layer of experts."""
+        parts = [g.count for g in self.gemms if g.part != "experts"] + [w.count for w in self.work]
+        return int(
+            sum(parts) + sum(2 * e.count for e in self.experts) + sum(x.count for x in self.exchanges) + self.small_kernels
+        )
+
+    @property
     def gemm_flops(self):
         """FLOP of the matrix multiplications [FLOP]."""
         return np.asarray(sum(g.flops for g in self.gemms))[()]

@@ -172,7 +172,7 @@ def tables():
     Examples
     --------
     >>> sorted({row["file"].split("_")[0] for row in tables()})
-    ['all', 'attention', 'collectives.csv', 'mla', 'moe', 'serving.csv']
+    ['all', 'attention', 'collectives.csv', 'gemm', 'mla', 'moe', 'serving.csv']
     """
     return _records("tables.csv")
 
@@ -183,8 +183,8 @@ def measurements(table, device=None, **equal):
     Parameters
     ----------
     table : str
-        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives", "all_to_all" or
-        "serving".
+        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives", "all_to_all",
+        "serving" or "gemm_versions" (two versions of one engine, for chapter 3).
     device : str or Device, optional
         The first five are one file per device and need it; the others are filtered by it.
     **equal

@@ -17,25 +17,41 @@ from hwdesign.lessons.figures.roofline import ridges, roofline
 from hwdesign.lessons.figures.tile_alignment import efficiency_map, fine_steps, processor_strip, shard_map, tile_map
 from hwdesign.lessons.figures.tile_published import cliffs, odd_blocks, own_steps, processor_count, staircase
 from hwdesign.lessons.figures.tile_sliders import PROCESSORS, explore_processors, explore_tiles
+from hwdesign.lessons.figures.wide_deep import (
+    aspect_map,
+    depth_ratio,
+    implied_bandwidth,
+    own_siblings,
+    stacked_terms,
+    time_by_hidden,
+)
+from hwdesign.lessons.figures.wide_deep_sliders import explore_depth, explore_layers, four_gemms, siblings
 
 __all__ = [
     "PROCESSORS",
     "SAME_AREA",
+    "aspect_map",
     "byte_budget",
     "cliffs",
+    "depth_ratio",
     "dimension_sweep",
     "efficiency_map",
     "error_maps",
+    "explore_depth",
     "explore_k",
+    "explore_layers",
     "explore_processors",
     "explore_tiles",
     "explore_tokens",
     "fine_steps",
+    "four_gemms",
+    "implied_bandwidth",
     "kernel_switch",
     "layer_shapes",
     "machine_roofline",
     "odd_blocks",
     "opening",
+    "own_siblings",
     "own_steps",
     "own_sweeps",
     "pair_cost",
@@ -46,7 +62,10 @@ __all__ = [
     "saturation_ladder",
     "served_times",
     "shard_map",
+    "siblings",
+    "stacked_terms",
     "staircase",
     "tile_map",
     "time_by_aspect",
+    "time_by_hidden",
 ]

@@ -1,0 +1,206 @@
+"""Sliders of chapter 3: siblings from deep to wide, and the tokens at which depth costs most."""
+
+import numpy as np
+
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import precision as as_precision
+from hwdesign.lessons import style
+from hwdesign.lessons.explore import Explorer, Frame
+from hwdesign.lessons.figures.wide_deep import stacked_terms
+from hwdesign.models.layers import transformer_gemms
+from hwdesign.models.model import Model, same_parameters
+from hwdesign.timing.estimate import decode_step
+from hwdesign.timing.silicon import gemm_grid
+from hwdesign.units import fmt
+
+LAYERS = (8, 16, 32, 64, 128, 256)
+BATCHES = (1, 64, 1024, 4096)
+PLAIN = ((512, 2048), (1024, 512), (2048, 128), (4096, 32))  # H, L of 12 L H^2 = 6.4 billion weights
+TOKENS = (1, 16, 64, 256, 512, 1024, 2048, 4096, 8192)
+
+
+def siblings(base="llama-3.1-8b", layers=LAYERS):
+    """A model and its siblings with about the same parameters in their blocks.
+
+    Parameters
+    ----------
+    base : str
+        Name of a uniform dense model.
+    layers : sequence of int
+        Numbers of layers.
+
+    Returns
+    -------
+    dict of int to Model
+        Layers to model; hidden sizes in [element].
+
+    Raises
+    ------
+    ValueError
+        If the model is not uniform.
+
+    Notes
+    -----
+    Source: `hwdesign.models.model.same_parameters`.
+
+    Examples
+    --------
+    >>> {layers: model.hidden_size for layers, model in siblings(layers=(8, 32, 128)).items()}
+    {8: 8192, 32: 4096, 128: 2048}
+    """
+    model = Model.from_config(base)
+    return {int(n): same_parameters(model, layers=n) for n in layers}
+
+
+def four_gemms(grid, m, hidden):
+    """Published time of the four GEMMs of one plain layer.
+
+    Parameters
+    ----------
+    grid : GemmGrid
+        A measured slice.
+    m : array_like of int
+        Tokens [element], on the grid.
+    hidden : int
+        Hidden size H; the feed-forward width is 4 H [element].
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Raises
+    ------
+    ValueError
+        If a shape is not on the grid.
+
+    Notes
+    -----
+    Source: Table 1 of the post; `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> round(float(32 * four_gemms(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
+    2.5
+    """
+    layer = transformer_gemms(1, hidden_size=hidden, intermediate_size=4 * hidden)
+    return sum(grid.at(m, int(g.n), int(g.k)) for g in layer)
+
+
+def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS, batches=BATCHES):
+    """Slider over the batch: a step of the siblings, stacked by what it is spent on.
+
+    Parameters
+    ----------
+    device, recipe : str
+        Accelerator and formats.
+    context : int
+        Tokens a new token sees [token].
+    layers : sequence of int
+        Numbers of layers of the siblings.
+    batches : sequence of int
+        Sequences in flight.
+
+    Returns
+    -------
+    Explorer
+        Frame data: batch, time of each sibling [s] by layers.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.estimate`.
+
+    Examples
+    --------
+    >>> explore_layers(layers=(8, 32), batches=(1, 64))
+    <Explorer siblings: sequences in flight over 1 to 64>
+    """
+    models = siblings(layers=sorted(layers, reverse=True))
+    setting = {"batch": np.array(batches), "context": context}
+    real = {n: [decode_step(m, device, recipe, batch=b, context=context) for b in batches] for n, m in models.items()}
+    bound = {n: decode_step(m, device, recipe, **setting, ideal=True).seconds for n, m in models.items()}
+
+    def draw(i):
+        steps = [real[n][i] for n in models]
+        labels = [f"{n} x\n{m.hidden_size}" for n, m in models.items()]
+        ax = stacked_terms(labels, steps, ideal=[bound[n][i] for n in models])
+        ax.set_xlabel("layers x hidden size")
+        first, last = list(models)[0], list(models)[-1]
+        seconds = {n: float(step.seconds) for n, step in zip(models, steps, strict=True)}
+        most = max(steps[0].terms, key=lambda term: float(steps[0].terms[term]))
+        text = (
+            f"{batches[i]} sequence{'s' if batches[i] > 1 else ''}: {fmt(seconds[first], 's')} with {first} layers, "
+            f"{fmt(seconds[last], 's')} with {last}, a factor of {seconds[first] / seconds[last]:.1f}. "
+            f"The largest part of the deepest is {most}."
+        )
+        alt = f"Time of a step [ms], stacked by term, for {len(models)} siblings by layers and hidden size. {text}"
+        return Frame(
+            ax=ax, alt=alt, text=text, data={"batch": int(batches[i]), "seconds": {str(n): t for n, t in seconds.items()}}
+        )
+
+    what = f"{as_device(device).name} in {as_precision(recipe).label}"
+    caption = f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Dashes: the plain bound."
+    return Explorer("siblings", "sequences in flight", list(map(str, batches)), draw, caption=caption, kinds=["modelled"])
+
+
+def explore_depth(
+    slices=(("GB300", "nvfp4", "trtllm"), ("GB300", "bf16", "sglang"), ("H100_SXM", "bf16", "sglang")), *, tokens=TOKENS
+):
+    """Slider over the tokens: published time of all layers of plain siblings, relative to the widest.
+
+    Parameters
+    ----------
+    slices : sequence of (str, str, str)
+        Device, format and framework.
+    tokens : sequence of int
+        M [element], on the measured grids.
+
+    Returns
+    -------
+    Explorer
+        Frame data: m [element], time of each sibling [s] by slice.
+
+    Raises
+    ------
+    ValueError
+        If a shape or a slice was not measured.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> explore_depth(tokens=(1, 8192))
+    <Explorer depth: tokens M [element] over M = 1 to M = 8192>
+    """
+    grids = {key: gemm_grid(*key) for key in slices}
+    names = {key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, {style.FRAMEWORK[key[2]][1]}" for key in slices}
+    seconds = {key: np.array([[n * four_gemms(grid, m, h) for h, n in PLAIN] for m in tokens]) for key, grid in grids.items()}
+    top = 1.08 * max(float((t / t[:, -1:]).max()) for t in seconds.values())
+
+    def draw(i):
+        ax = style.axes(height=3.9)
+        for key, (color, marker) in zip(slices, ((style.BLUE, "s"), (style.ORANGE, "o"), (style.GREEN, "^")), strict=True):
+            ratio = seconds[key][i] / seconds[key][i][-1]
+            ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
+        ax.axhline(1, color=style.INK, ls="--", lw=1)
+        ax.set_xticks(range(len(PLAIN)), [f"{n} x\n{h}" for h, n in PLAIN])
+        ax.set_ylim(0, top)
+        ax.set_xlabel("layers x hidden size")
+        ax.set_ylabel("time [widest = 1]")
+        ax.legend(fontsize=9)
+        told = "; ".join(f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices)
+        text = f"M = {tokens[i]}: {PLAIN[2][1]} layers of {PLAIN[2][0]} against {PLAIN[3][1]} of {PLAIN[3][0]}: {told}."
+        alt = f"Time of all layers relative to the widest sibling, for four siblings from {PLAIN[0][1]} to {PLAIN[3][1]} layers. {text}"
+        data = {"m": int(tokens[i]), "seconds": {names[key]: seconds[key][i].tolist() for key in slices}}
+        return Frame(ax=ax, alt=alt, text=text, data=data)
+
+    caption = "Published times of the four GEMMs of every layer, 12 L H² = 6.4 billion weights, relative to 32 layers of 4096."
+    values = [f"M = {m}" for m in tokens]
+    return Explorer("depth", "tokens M [element]", values, draw, caption=caption, kinds=["published"])
