@@ -51,6 +51,10 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("2.2") == (25 * 16 * 128, 2 * (25 * 16 * 128 - 49954) * 4096)
     assert practice.answer("2.3") == (4, 0)  # 1856 = 4 x 29 x 16 = 14.5 x 128
     assert practice.answer("2.4") == 148 // 20 * 128 and practice.answer("2.5") == 10 * 8 * 128  # 15 x 10 tiles on 152 SMs
+    assert practice.answer("3.1") == (4096, 2 * 32, 2 * 32 * 4096 * 2)
+    assert practice.answer("3.2") == pytest.approx(6.4e9 * 0.5625 / 8e12 / 20e-6, rel=1e-9)
+    assert practice.answer("3.3") == pytest.approx((4.254e12, 3), rel=1e-3)
+    assert practice.answer("3.4") == pytest.approx(1.805, rel=1e-3) and practice.answer("3.5") == 128
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -91,8 +95,30 @@ def test_published_times_jump_where_the_waves_say():
         assert grid.at(beyond, given["n"], 8192) > 1.08 * grid.at(fits, given["n"], 8192)
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name.startswith("2.")])
-def test_no_mistake_of_chapter_2_leads_to_the_right_answer(name):
+def test_published_times_of_deep_and_wide():
+    assert {EXERCISES["3.5"].solve(**given) for given in EXERCISES["3.5"].variants} == {32, 128, 512}
+    for given in EXERCISES["3.5"].variants:
+        grid, budget = hw.gemm_grid(given["device"], given["precision"], given["engine"]), given["milliseconds"] * 1e-3
+        layer = {512: 1024, 128: 2048, 32: 4096}
+        one = {n: sum(grid.at(given["m"], a * h, b * h) for a, b in ((3, 1), (1, 1), (4, 1), (1, 4))) for n, h in layer.items()}
+        assert max(n for n in layer if n * one[n] <= budget) == EXERCISES["3.5"].solve(**given)
+        assert max(one.values()) <= budget and all(abs(n * one[n] / budget - 1) > 0.08 for n in layer)
+        value = EXERCISES["3.5"].mistakes[0](**given)  # a single layer or the bound: both say the deepest
+        assert value == (None if EXERCISES["3.5"].solve(**given) == 512 else 512)
+    for given in EXERCISES["3.4"].variants:  # the bounds of two models with the same weights differ by the activations alone
+        bound = next(m(**given) for m in EXERCISES["3.4"].mistakes if m.__name__ == "_bound_alone")
+        assert 1 <= bound < 1.05 < EXERCISES["3.4"].solve(**given)
+
+
+def test_weights_that_came_faster_than_memory_fit_into_the_l2_cache():
+    rows, d = hw.measurements("gemm_versions", "H100_SXM"), hw.H100_SXM
+    size = 2 * rows["n"] * rows["k"]
+    fast = size / rows["seconds"] > d.memory_bandwidth
+    assert fast.any() and (size[fast] < d.l2).all() and set(rows["version"][fast]) == {"0.5.6.post2"}
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "23"])
+def test_no_mistake_of_chapters_2_and_3_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -162,8 +188,8 @@ def test_right_and_mistaken_answers_at_many_seeds(name, seed):
 
 
 def rounded(value):
-    """A number as it is typed: whole, a share to two digits."""
-    return round(value, 2) if 0 < value < 1 else round(value)
+    """A number as it is typed: whole, a small one to two digits."""
+    return round(value, 2) if 0 < value < 10 else round(value)
 
 
 @each
@@ -184,9 +210,9 @@ def test_right_numbers_in_every_form(name):
             np.array([right]),
         ]
     elif isinstance(right, float):
-        forms = [right, round(right), np.float32(right), np.float64(right), np.array(right), np.array([right]), [right], (right,)]
-        forms += [Decimal(right), Fraction(right), str(right), f"{right:.6g}", f" {right:,.1f} ", f"{right:.5e}"]
-        forms += [f'"{right}"', f"“{right:.1f}”", f"{right:.1f}!", f"({right}).", f"{right / 1e3:.4f} K"]
+        forms = [right, rounded(right), np.float32(right), np.float64(right), np.array(right), [right], (right,)]
+        forms += [np.array([right]), Decimal(right), Fraction(right), str(right), f"{right:.6g}", f" {right:,.1f} "]
+        forms += [f"{right:.5e}", f'"{right}"', f"“{right:.1f}”", f"{right:.1f}!", f"({right}).", f"{right / 1e3:.4f} K"]
         forms += [f"{right:.1f} {unit}" for unit in EXERCISES[name].units] + [f"{right / 1e3:.4f} k {EXERCISES[name].units[0]}"]
     else:
         forms = [right, list(right), np.array(right), np.array(right, np.float32), np.array([right]).T, [right]]
@@ -461,7 +487,9 @@ def test_notebooks_print_the_questions_of_the_registry():
         assert " ".join(task.text(**task.variants[0]).split()) in prose, name
 
 
-@pytest.mark.parametrize("chapter, start, before", [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", [])])
+@pytest.mark.parametrize(
+    "chapter, start, before", [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", [])]
+)
 def test_solutions_are_right(capsys, chapter, start, before):
     path = next((ROOT / "notebooks").glob(f"{chapter:02}_*.ipynb"))
     asked = [name for name in EXERCISES if name.startswith(f"{chapter}.")]

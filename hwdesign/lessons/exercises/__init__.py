@@ -3,7 +3,8 @@
 from hwdesign.lessons.exercises.base import Exercise
 from hwdesign.lessons.exercises.near_square import EXERCISES as NEAR_SQUARE
 from hwdesign.lessons.exercises.tile_alignment import EXERCISES as TILE_ALIGNMENT
+from hwdesign.lessons.exercises.wide_deep import EXERCISES as WIDE_DEEP
 
-EXERCISES = {exercise.id: exercise for exercise in (*NEAR_SQUARE, *TILE_ALIGNMENT)}
+EXERCISES = {exercise.id: exercise for exercise in (*NEAR_SQUARE, *TILE_ALIGNMENT, *WIDE_DEEP)}
 
 __all__ = ["EXERCISES", "Exercise"]

@@ -25,7 +25,7 @@ from hwdesign.lessons.figures.wide_deep import (
     stacked_terms,
     time_by_hidden,
 )
-from hwdesign.lessons.figures.wide_deep_sliders import explore_depth, explore_layers, four_gemms, siblings
+from hwdesign.lessons.figures.wide_deep_sliders import explore_depth, explore_layers
 
 __all__ = [
     "PROCESSORS",
@@ -44,7 +44,6 @@ __all__ = [
     "explore_tiles",
     "explore_tokens",
     "fine_steps",
-    "four_gemms",
     "implied_bandwidth",
     "kernel_switch",
     "layer_shapes",
@@ -62,7 +61,6 @@ __all__ = [
     "saturation_ladder",
     "served_times",
     "shard_map",
-    "siblings",
     "stacked_terms",
     "staircase",
     "tile_map",

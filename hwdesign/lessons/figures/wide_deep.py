@@ -202,7 +202,7 @@ def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None)
     aspects : (float, float)
         Band of H / L to shade [dimensionless].
     budgets : sequence of float
-        Parameters 12 L H^2 of the dotted lines [element].
+        Weights 12 L H^2 of the dotted lines [element].
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -222,9 +222,8 @@ def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None)
     """
     ax = ax or style.axes(height=4.8)
     h = np.geomspace(600, 14000, 50)
-    ax.fill_between(
-        h, h / aspects[1], h / aspects[0], color=style.GRID, alpha=0.8, lw=0, label=f"H/L from {aspects[0]} to {aspects[1]}"
-    )
+    band = f"H/L from {aspects[0]:.0f} to {aspects[1]:.0f}"
+    ax.fill_between(h, h / aspects[1], h / aspects[0], color=style.GRID, alpha=0.8, lw=0, label=band)
     for budget in budgets:
         ax.plot(h, budget / (12 * h**2), ":", color=style.GREY, lw=1)
         ax.annotate(

@@ -7,84 +7,14 @@ from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.wide_deep import stacked_terms
-from hwdesign.models.layers import transformer_gemms
-from hwdesign.models.model import Model, same_parameters
+from hwdesign.timing.depth import LAYERS, four_gemms, siblings
 from hwdesign.timing.estimate import decode_step
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
 
-LAYERS = (8, 16, 32, 64, 128, 256)
 BATCHES = (1, 64, 1024, 4096)
 PLAIN = ((512, 2048), (1024, 512), (2048, 128), (4096, 32))  # H, L of 12 L H^2 = 6.4 billion weights
 TOKENS = (1, 16, 64, 256, 512, 1024, 2048, 4096, 8192)
-
-
-def siblings(base="llama-3.1-8b", layers=LAYERS):
-    """A model and its siblings with about the same parameters in their blocks.
-
-    Parameters
-    ----------
-    base : str
-        Name of a uniform dense model.
-    layers : sequence of int
-        Numbers of layers.
-
-    Returns
-    -------
-    dict of int to Model
-        Layers to model; hidden sizes in [element].
-
-    Raises
-    ------
-    ValueError
-        If the model is not uniform.
-
-    Notes
-    -----
-    Source: `hwdesign.models.model.same_parameters`.
-
-    Examples
-    --------
-    >>> {layers: model.hidden_size for layers, model in siblings(layers=(8, 32, 128)).items()}
-    {8: 8192, 32: 4096, 128: 2048}
-    """
-    model = Model.from_config(base)
-    return {int(n): same_parameters(model, layers=n) for n in layers}
-
-
-def four_gemms(grid, m, hidden):
-    """Published time of the four GEMMs of one plain layer.
-
-    Parameters
-    ----------
-    grid : GemmGrid
-        A measured slice.
-    m : array_like of int
-        Tokens [element], on the grid.
-    hidden : int
-        Hidden size H; the feed-forward width is 4 H [element].
-
-    Returns
-    -------
-    float or ndarray of float
-        Time [s].
-
-    Raises
-    ------
-    ValueError
-        If a shape is not on the grid.
-
-    Notes
-    -----
-    Source: Table 1 of the post; `hwdesign.timing.silicon`.
-
-    Examples
-    --------
-    >>> round(float(32 * four_gemms(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
-    2.5
-    """
-    layer = transformer_gemms(1, hidden_size=hidden, intermediate_size=4 * hidden)
-    return sum(grid.at(m, int(g.n), int(g.k)) for g in layer)
 
 
 def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS, batches=BATCHES):
@@ -186,7 +116,7 @@ def explore_depth(
 
     def draw(i):
         ax = style.axes(height=3.9)
-        for key, (color, marker) in zip(slices, ((style.BLUE, "s"), (style.ORANGE, "o"), (style.GREEN, "^")), strict=True):
+        for key, color in zip(slices, (style.BLUE, style.ORANGE, style.GREEN), strict=True):
             ratio = seconds[key][i] / seconds[key][i][-1]
             ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
         ax.axhline(1, color=style.INK, ls="--", lw=1)
@@ -197,7 +127,7 @@ def explore_depth(
         ax.legend(fontsize=9)
         told = "; ".join(f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices)
         text = f"M = {tokens[i]}: {PLAIN[2][1]} layers of {PLAIN[2][0]} against {PLAIN[3][1]} of {PLAIN[3][0]}: {told}."
-        alt = f"Time of all layers relative to the widest sibling, for four siblings from {PLAIN[0][1]} to {PLAIN[3][1]} layers. {text}"
+        alt = f"Time of all layers [widest = 1] of siblings with {PLAIN[0][1]} to {PLAIN[3][1]} layers. {text}"
         data = {"m": int(tokens[i]), "seconds": {names[key]: seconds[key][i].tolist() for key in slices}}
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
