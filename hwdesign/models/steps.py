@@ -148,7 +148,8 @@ class Step:
 
     @property
     def kernels(self):
-        """Kernels that the step starts: one a GEMM, an attention, an exchange or a small operation, two a layer of experts."""
+        """Kernels that the step starts: one a GEMM (with the quantization of its inputs), an attention, an exchange or a small
+        operation, two a layer of experts; of all stages together."""
         parts = [g.count for g in self.gemms if g.part != "experts"] + [w.count for w in self.work]
         return int(
             sum(parts) + sum(2 * e.count for e in self.experts) + sum(x.count for x in self.exchanges) + self.small_kernels

@@ -1,5 +1,6 @@
 """Siblings of equal parameters, from deep to wide, and the published time of the GEMMs of a plain layer."""
 
+from hwdesign._check import dims, whole
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import Model, same_parameters
 
@@ -11,8 +12,8 @@ def siblings(base="llama-3.1-8b", layers=LAYERS):
 
     Parameters
     ----------
-    base : str
-        Name of a uniform dense model.
+    base : str or Model
+        A uniform dense model, or the name of its config.
     layers : sequence of int
         Numbers of layers.
 
@@ -24,7 +25,7 @@ def siblings(base="llama-3.1-8b", layers=LAYERS):
     Raises
     ------
     ValueError
-        If the model is not uniform.
+        If the blocks of the model are not all equal, it has experts, or `layers` is no list of whole numbers >= 1.
 
     Notes
     -----
@@ -35,8 +36,11 @@ def siblings(base="llama-3.1-8b", layers=LAYERS):
     >>> {layers: model.hidden_size for layers, model in siblings(layers=(8, 32, 128)).items()}
     {8: 8192, 32: 4096, 128: 2048}
     """
-    model = Model.from_config(base)
-    return {int(n): same_parameters(model, layers=n) for n in layers}
+    (numbers,) = dims(layers=layers)
+    if numbers.ndim != 1 or not numbers.size:
+        raise ValueError(f"layers must be a list of numbers, got {layers!r}")
+    model = base if isinstance(base, Model) else Model.from_config(base)
+    return {int(n): same_parameters(model, layers=int(n)) for n in numbers}
 
 
 def four_gemms(grid, m, hidden):
@@ -71,5 +75,6 @@ def four_gemms(grid, m, hidden):
     >>> round(float(32 * four_gemms(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
     2.5
     """
+    (hidden,) = whole(hidden=hidden)
     layer = transformer_gemms(1, hidden_size=hidden, intermediate_size=4 * hidden)
     return sum(grid.at(m, int(g.n), int(g.k)) for g in layer)

@@ -207,10 +207,10 @@ VERSIONS = {"older": "0.5.6.post2", "newer": "0.5.14"}
 OTHER_VERSION = {"older": "newer", "newer": "older"}
 _NUMBERS_3 = variants(
     "version m",
+    ("older", 32),
     ("older", 16),
     ("older", 8),
     ("older", 4),
-    ("older", 32),
     ("older", 64),
     ("newer", 16),
     ("newer", 64),

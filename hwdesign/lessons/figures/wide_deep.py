@@ -226,9 +226,9 @@ def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None)
     ax.fill_between(h, h / aspects[1], h / aspects[0], color=style.GRID, alpha=0.8, lw=0, label=band)
     for budget in budgets:
         ax.plot(h, budget / (12 * h**2), ":", color=style.GREY, lw=1)
-        ax.annotate(
-            f"{budget / 1e9:g} B", (np.sqrt(budget / 12 / 13), 13), fontsize=8.5, color=style.GREY, bbox=style.PLATE, ha="center"
-        )
+        at = next(layers for layers in (13, 60, 115, 1e9) if budget / (12 * layers) < 12000**2)  # where the line is in sight
+        place = {"ha": "center", "fontsize": 8.5, "color": style.GREY, "bbox": style.PLATE}
+        ax.annotate(f"{budget / 1e9:g} B", (np.sqrt(budget / 12 / at), at), **place)
     for kind, (color, marker) in zip(("dense", "experts", "hybrid"), LOOKS, strict=False):
         at = [(width, layers) for width, layers, what in models.values() if what == kind]
         if at:

@@ -12,7 +12,7 @@ from hwdesign.timing.estimate import decode_step
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
 
-BATCHES = (1, 64, 1024, 4096)
+BATCHES = (1, 16, 64, 256, 1024, 4096)
 PLAIN = ((512, 2048), (1024, 512), (2048, 128), (4096, 32))  # H, L of 12 L H^2 = 6.4 billion weights
 TOKENS = (1, 16, 64, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -116,12 +116,14 @@ def explore_depth(
 
     def draw(i):
         ax = style.axes(height=3.9)
-        for key, color in zip(slices, (style.BLUE, style.ORANGE, style.GREEN), strict=True):
+        for key, color in zip(slices, (style.ORANGE, style.GREEN, style.INK), strict=True):
             ratio = seconds[key][i] / seconds[key][i][-1]
             ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
         ax.axhline(1, color=style.INK, ls="--", lw=1)
         ax.set_xticks(range(len(PLAIN)), [f"{n} x\n{h}" for h, n in PLAIN])
-        ax.set_ylim(0, top)
+        ax.set_yscale("log")
+        style.plain_ticks(ax.yaxis, (1, 2, 5, 10, 20))
+        ax.set_ylim(0.8, top)
         ax.set_xlabel("layers x hidden size")
         ax.set_ylabel("time [widest = 1]")
         ax.legend(fontsize=9)
