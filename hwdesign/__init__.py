@@ -42,7 +42,7 @@ _HOME = {
     **dict.fromkeys(("Constants", "constants", "held_out_error"), "timing.calibration"),
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
-    **dict.fromkeys(("four_gemms", "siblings"), "timing.depth"),
+    **dict.fromkeys(("layer_gemm_seconds", "siblings"), "timing.depth"),
     **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
     "time_per_output_token": "timing.serving",
     **dict.fromkeys(_RUNS.split(), "measure.runs"),

@@ -53,7 +53,7 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("2.4") == 148 // 20 * 128 and practice.answer("2.5") == 10 * 8 * 128  # 15 x 10 tiles on 152 SMs
     assert practice.answer("3.1") == (4096, 2 * 32, 2 * 32 * 4096 * 2)
     assert practice.answer("3.2") == pytest.approx(6.4e9 * 0.5625 / 8e12 / 20e-6, rel=1e-9)
-    assert practice.answer("3.3") == pytest.approx((4.254e12, 3), rel=1e-3)
+    assert practice.answer("3.3") == pytest.approx((3.9175e12, 2), rel=1e-3)
     assert practice.answer("3.4") == pytest.approx(1.805, rel=1e-3) and practice.answer("3.5") == 128
 
 

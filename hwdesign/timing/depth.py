@@ -43,7 +43,7 @@ def siblings(base="llama-3.1-8b", layers=LAYERS):
     return {int(n): same_parameters(model, layers=int(n)) for n in numbers}
 
 
-def four_gemms(grid, m, hidden):
+def layer_gemm_seconds(grid, m, hidden):
     """Published time of the four GEMMs of one plain layer.
 
     Parameters
@@ -72,7 +72,7 @@ def four_gemms(grid, m, hidden):
     Examples
     --------
     >>> from hwdesign.timing.silicon import gemm_grid
-    >>> round(float(32 * four_gemms(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
+    >>> round(float(32 * layer_gemm_seconds(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
     2.5
     """
     (hidden,) = whole(hidden=hidden)

@@ -9,7 +9,7 @@ from hwdesign.lessons.exercises.base import ENGINE, Exercise, variants, with_art
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import Model, same_parameters
-from hwdesign.timing.depth import four_gemms
+from hwdesign.timing.depth import layer_gemm_seconds
 from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid, measurements
 from hwdesign.units import fmt
@@ -319,15 +319,15 @@ def _setting(device, precision, engine):
 def _text_ratio(m, **given):
     (narrow, deep), (wide, few) = PLAIN[1:]
     return (
-        f"Take the published times of the four GEMMs of a plain layer, `hw.four_gemms`, {_setting(**given)} at $M = {m}$. How "
-        f"many times as long as {few} layers of $H = {wide}$ do {deep} layers of $H = {narrow}$ take?"
+        f"Take the published times of the four GEMMs of a plain layer, `hw.layer_gemm_seconds`, {_setting(**given)} at "
+        f"$M = {m}$. How many times as long as {few} layers of $H = {wide}$ do {deep} layers of $H = {narrow}$ take?"
     )
 
 
 def _published(device, precision, engine, m):
     """Seconds of all layers of each plain model, by layers."""
     grid = gemm_grid(device, precision, engine)
-    return {layers: layers * float(four_gemms(grid, m, hidden)) for hidden, layers in PLAIN}
+    return {layers: layers * float(layer_gemm_seconds(grid, m, hidden)) for hidden, layers in PLAIN}
 
 
 def _bound(device, precision, engine, m):
@@ -382,7 +382,8 @@ _RATIO = Exercise(
     asks="a ratio of two times, deep over wide",
     why="The two models have the same weights and the same FLOP, so all beyond 1 is the price of depth.",
     hints=(
-        "`hw.gemm_grid` has the times of a device, a format and an engine; `hw.four_gemms(grid, m, hidden)` adds one layer's.",
+        "`hw.gemm_grid` has the times of a device, a format and an engine. "
+        "`hw.layer_gemm_seconds(grid, m, hidden)` adds up those of one layer.",
         "Multiply each layer by its number of layers, then divide: 128 of 2048 over 32 of 4096.",
     ),
     mistakes=(_single_layers, _turned, _other_engine, _bound_alone, _deepest, _how_much_longer),
@@ -451,7 +452,7 @@ _DESIGN = Exercise(
     why="Depth is bought with time, so a time budget sets how deep a model of given size can be on given hardware.",
     hints=(
         "Compute the time of each of the three over all its layers. Is the bound of any help here?",
-        "`layers * hw.four_gemms(grid, m, hidden)` for each of the three; of those within the budget, take the most layers.",
+        "`layers * hw.layer_gemm_seconds(grid, m, hidden)` for each of the three; of those within budget, take the most layers.",
     ),
     mistakes=(_one_layer_or_bound, _fastest, _next_deeper, _hidden_size),
 )

@@ -1,5 +1,7 @@
 """Sliders of chapter 3: siblings from deep to wide, and the tokens at which depth costs most."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.catalogue.device import device as as_device
@@ -7,7 +9,7 @@ from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.wide_deep import stacked_terms
-from hwdesign.timing.depth import LAYERS, four_gemms, siblings
+from hwdesign.timing.depth import LAYERS, layer_gemm_seconds, siblings
 from hwdesign.timing.estimate import decode_step
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
@@ -111,12 +113,14 @@ def explore_depth(
     """
     grids = {key: gemm_grid(*key) for key in slices}
     names = {key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, {style.FRAMEWORK[key[2]][1]}" for key in slices}
-    seconds = {key: np.array([[n * four_gemms(grid, m, h) for h, n in PLAIN] for m in tokens]) for key, grid in grids.items()}
+    seconds = {
+        key: np.array([[n * layer_gemm_seconds(grid, m, h) for h, n in PLAIN] for m in tokens]) for key, grid in grids.items()
+    }
     top = 1.08 * max(float((t / t[:, -1:]).max()) for t in seconds.values())
 
     def draw(i):
         ax = style.axes(height=3.9)
-        for key, color in zip(slices, (style.ORANGE, style.GREEN, style.INK), strict=True):
+        for key, color in zip(slices, itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))):
             ratio = seconds[key][i] / seconds[key][i][-1]
             ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
         ax.axhline(1, color=style.INK, ls="--", lw=1)
