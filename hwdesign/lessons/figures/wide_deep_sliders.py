@@ -64,11 +64,11 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
         ax.set_xlabel("layers x hidden size")
         first, last = list(models)[0], list(models)[-1]
         seconds = {n: float(step.seconds) for n, step in zip(models, steps, strict=True)}
-        most = max(steps[0].terms, key=lambda term: float(steps[0].terms[term]))
+        shares = [float(step.share("attention")) for step in steps]
         text = (
             f"{batches[i]} sequence{'s' if batches[i] > 1 else ''}: {fmt(seconds[first], 's')} with {first} layers, "
             f"{fmt(seconds[last], 's')} with {last}, a factor of {seconds[first] / seconds[last]:.1f}. "
-            f"The largest part of the deepest is {most}."
+            f"Attention takes {shares[0]:.0%} of the deepest and {shares[-1]:.0%} of the widest."
         )
         alt = f"Time of a step [ms], stacked by term, for {len(models)} siblings by layers and hidden size. {text}"
         return Frame(
@@ -76,7 +76,9 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
         )
 
     what = f"{as_device(device).name} in {as_precision(recipe).label}"
-    caption = f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Dashes: the plain bound."
+    caption = (
+        f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Black marks: the plain bound."
+    )
     return Explorer("siblings", "sequences in flight", list(map(str, batches)), draw, caption=caption, kinds=["modelled"])
 
 
