@@ -74,3 +74,19 @@ def browser():
         chromium = driver.chromium.launch(executable_path=path, args=CHROMIUM_ARGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Sizes of a live measurement so small that it takes no time, in a notebook's mode; returns what sets the backend."""
+    from hwdesign.lessons import live
+    from hwdesign.measure import machine
+    from hwdesign.measure.backends import Backend
+
+    sizes = {"m": 16, "n": 32, "k": 32, "sweep": [16, 32], "fine": [16, 20], "copy": [4096], "layer": [(2, 16), (2, 32)]}
+    monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
+    monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
+    monkeypatch.setattr(Backend, "arenas", {})
+    for kind in ("cpu", "cuda"):
+        monkeypatch.setitem(live.SIZES, kind, sizes)
+    return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)

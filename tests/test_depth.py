@@ -14,8 +14,8 @@ import hwdesign as hw
 from hwdesign.lessons import figures, live
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
 from hwdesign.lessons.show import png_uri
-from hwdesign.measure import machine, suite
-from hwdesign.measure.backends import Backend, TorchBackend, as_backend
+from hwdesign.measure import suite
+from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import load_run, shipped_runs
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.timing.depth import LAYERS
@@ -521,18 +521,7 @@ def test_the_sliders_of_the_chapter_are_light_and_say_what_they_show():
 
 # Live ---------------------------------------------------------------------------------------------------------------------
 
-SMALL = {"m": 16, "n": 32, "k": 32, "sweep": [16, 32], "fine": [16, 20], "copy": [4096], "layer": [(2, 16), (2, 32)]}
 SHAPES = [(48, 16), (16, 16), (64, 16), (16, 64), (96, 32), (32, 32), (128, 32), (32, 128)]  # N and K, by hand
-
-
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
-    monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
-    monkeypatch.setattr(Backend, "arenas", {})
-    for kind in ("cpu", "cuda"):
-        monkeypatch.setitem(live.SIZES, kind, SMALL)
-    return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)
 
 
 @pytest.mark.parametrize("h", [16, 256, 1000, 4096])

@@ -15,8 +15,8 @@ import hwdesign as hw
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.tile_alignment import TIERS, WAVES
 from hwdesign.lessons.show import png_uri
-from hwdesign.measure import machine, suite
-from hwdesign.measure.backends import Backend, TorchBackend, as_backend
+from hwdesign.measure import suite
+from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import load_run, shipped_runs
 
 TILE = {"tile_m": 128, "tile_n": 256}
@@ -298,19 +298,6 @@ def test_the_sliders_of_a_chapter_are_light_and_say_what_they_show():
 
 
 # Live ---------------------------------------------------------------------------------------------------------------------
-
-SMALL = {"m": 16, "n": 32, "k": 32, "sweep": [16, 32], "fine": [16, 20], "copy": [4096]}
-
-
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
-    monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
-    monkeypatch.setattr(Backend, "arenas", {})
-    for kind in ("cpu", "cuda"):
-        monkeypatch.setitem(live.SIZES, kind, SMALL)
-    return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)
-
 
 def test_the_stored_run_holds_n_in_fine_steps(monkeypatch):
     monkeypatch.setenv("HWDESIGN_STATIC", "1")

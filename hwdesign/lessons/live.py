@@ -154,6 +154,22 @@ def _timed(backend, shapes, found, rounds):
     return Run(machine=backend.device, measurements=taken, skipped=skipped)
 
 
+def _sizes(backend):
+    """The sizes that the suite measures with a backend."""
+    return SIZES["cuda" if backend == "torch-cuda" else "cpu"]
+
+
+def _gemms(run, needed):
+    """The GEMMs of a run in the backend and format of its sweeps, with their sizes."""
+    gemms = [m for m in run.measurements if m.operation == "gemm"]
+    if not gemms:
+        raise ValueError(f"run must hold {needed}, got none of {len(run.measurements)} measurements of {run.machine}")
+    backend = gemms[0].backend
+    formats = [m.precision for m in gemms if m.backend == backend]
+    precision = FIRST[backend] if FIRST[backend] in formats else formats[0]
+    return [m for m in gemms if (m.backend, m.precision) == (backend, precision)], _sizes(backend)
+
+
 def sweep_of(run, axis):
     """The GEMMs of a run that form the sweep of one dimension, in order.
 
@@ -186,15 +202,8 @@ def sweep_of(run, axis):
     """
     if axis not in ("k", "n"):
         raise ValueError(f"axis must be 'k' or 'n', got {axis!r}")
-    gemms = [m for m in run.measurements if m.operation == "gemm"]
-    if not gemms:
-        raise ValueError(f"run must hold GEMMs, got none of {len(run.measurements)} measurements of {run.machine}")
-    backend = gemms[0].backend
-    sizes = SIZES["cuda" if backend == "torch-cuda" else "cpu"]
+    wanted, sizes = _gemms(run, "GEMMs")
     fixed = {name: sizes[name] for name in "mnk" if name != axis}
-    formats = [m.precision for m in gemms if m.backend == backend]
-    precision = FIRST[backend] if FIRST[backend] in formats else formats[0]
-    wanted = [m for m in gemms if (m.backend, m.precision) == (backend, precision)]
     chosen = {m.shape[axis]: m for m in wanted if all(m.shape[x] == value for x, value in fixed.items())}
     return [chosen[size] for size in sorted(chosen) if size in sizes["sweep"]]
 
@@ -229,7 +238,7 @@ def fine_of(run):
     gemms = [m for m in run.measurements if m.operation == "gemm"]
     found = {}
     for backend, precision in dict.fromkeys((m.backend, m.precision) for m in gemms):
-        sizes = SIZES["cuda" if backend == "torch-cuda" else "cpu"]
+        sizes = _sizes(backend)
         fixed = (backend, precision, sizes["m"], sizes["k"])
         wanted = [m for m in gemms if (m.backend, m.precision, m.shape["m"], m.shape["k"]) == fixed]
         chosen = {m.shape["n"]: m for m in wanted if m.shape["n"] in sizes["fine"]}
@@ -257,7 +266,7 @@ def siblings_of(run):
     Raises
     ------
     ValueError
-        If the run lacks one of the GEMMs.
+        If the run lacks one of the GEMMs, or holds none.
 
     Notes
     -----
@@ -268,14 +277,10 @@ def siblings_of(run):
     >>> list(siblings_of(layer_gemms(stored=True))[1])
     [(256, 64), (512, 16), (1024, 4)]
     """
-    gemms = [m for m in run.measurements if m.operation == "gemm"]
-    backend = gemms[0].backend if gemms else "numpy"
-    formats = [m.precision for m in gemms if m.backend == backend]
-    precision = FIRST[backend] if FIRST[backend] in formats else next(iter(formats), None)
-    times = {tuple(m.shape[x] for x in "mnk"): m.seconds for m in gemms if (m.backend, m.precision) == (backend, precision)}
-    pairs = SIZES["cuda" if backend == "torch-cuda" else "cpu"]["layer"]
-    widest, found = max(h for _, h in pairs), {}
-    for m, h in pairs:
+    gemms, sizes = _gemms(run, "the GEMMs of a layer")
+    times = {tuple(m.shape[x] for x in "mnk"): m.seconds for m in gemms}
+    widest, found = max(h for _, h in sizes["layer"]), {}
+    for m, h in sizes["layer"]:
         layers = 4 * (widest // h) ** 2
         lost = [f"{m} x {n} x {k}" for n, k in layer_shapes(h) if (m, n, k) not in times]
         if lost:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
@@ -94,6 +96,33 @@ def with_article(device):
     ('an H100 SXM', 'a GB300')
     """
     return ("an " if device[0] in "AHLMR" else "a ") + device.replace("_", " ")
+
+
+def unless(right, value, tolerance=0.0):
+    """The answer of a mistake, or None where it makes no difference.
+
+    Parameters
+    ----------
+    right, value : float or tuple of float
+        Right answer and answer of the mistake, in one unit.
+    tolerance : float
+        Largest relative difference that is none [dimensionless].
+
+    Returns
+    -------
+    float, tuple of float or None
+        `value`, in its unit.
+
+    Notes
+    -----
+    Source: the exercises of the chapters.
+
+    Examples
+    --------
+    >>> unless(4.0, 4.0), unless((4.0, 0.0), (0.0, 4.0))
+    (None, (0.0, 4.0))
+    """
+    return None if value is None or np.allclose(value, right, rtol=tolerance, atol=0) else value
 
 
 def variants(names, *rows):

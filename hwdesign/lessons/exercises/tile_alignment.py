@@ -7,7 +7,7 @@ import numpy as np
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.tiling import pad, tile_efficiency, wave_efficiency, waves
-from hwdesign.lessons.exercises.base import ELEMENT, Exercise, variants, with_article
+from hwdesign.lessons.exercises.base import ELEMENT, Exercise, unless, variants, with_article
 from hwdesign.models.sharding import Neighbours, Tier, width_tiers
 
 TILE = {"tile_m": 128, "tile_n": 256}  # [element]
@@ -15,11 +15,6 @@ TURNED = {"tile_m": 256, "tile_n": 128}  # [element]
 # SMs of the whole chip, of which a product has some switched off: NVIDIA CUTLASS 7107b05, tile_scheduler_params.h; `devices.csv`
 FULL_CHIP = {"H100_SXM": 144, "H200": 144, "B200": 160, "GB300": 160}
 OTHER = {"B200": "GB300", "GB300": "B200"}
-
-
-def _unless(right, value):
-    """The value of a mistake, or None where it makes no difference."""
-    return None if value == right else value
 
 
 # 2.1 --------------------------------------------------------------------------------------------------------------------
@@ -251,12 +246,12 @@ def _block_of_another_format(width, precision):
     """The scale block seems to be that of another format: 16 elements in NVFP4, 32 in MXFP4."""
     other = {"nvfp4": "mxfp4", "mxfp4": "nvfp4"}.get(precision)
     value = _shards(width, precision, block=as_precision(other).block[-1]) if other else None
-    return _unless(_shards(width, precision), value)
+    return unless(_shards(width, precision), value)
 
 
 def _parts_exchanged(**given):
     """The two parts seem to be exchanged: (a) is the scale block, (b) the multiple of 128."""
-    return _unless(_shards(**given), _shards(**given)[::-1])
+    return unless(_shards(**given), _shards(**given)[::-1])
 
 
 _SHARDS = Exercise(
@@ -334,7 +329,7 @@ def _rows_of_tiles(**given):
 
 def _step_elsewhere(device, **given):
     """B200 and GB300 differ in their number of SMs, and the step moves with it. `hw.device(name).sms` has it."""
-    return _unless(_rows(device, **given), _rows(OTHER[device], **given))
+    return unless(_rows(device, **given), _rows(OTHER[device], **given))
 
 
 _STEP = Exercise(
@@ -413,7 +408,7 @@ def _turned_design(**given):
 
 def _design_elsewhere(device, **given):
     """This width is the best for another number of SMs: B200 and GB300 differ in it. `hw.device(name).sms` has it."""
-    return _unless(_design(device, **given), _design(OTHER[device], **given))
+    return unless(_design(device, **given), _design(OTHER[device], **given))
 
 
 _DESIGN = Exercise(

@@ -5,7 +5,7 @@ import numpy as np
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
-from hwdesign.lessons.exercises.base import ENGINE, Exercise, variants, with_article
+from hwdesign.lessons.exercises.base import ENGINE, Exercise, unless, variants, with_article
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import Model, same_parameters
@@ -13,12 +13,6 @@ from hwdesign.timing.depth import layer_gemm_seconds
 from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid, measurements
 from hwdesign.units import fmt
-
-
-def _unless(right, value, tolerance=0.0):
-    """The value of a mistake, or None where it makes no difference."""
-    return None if np.allclose(value, right, rtol=tolerance, atol=0) else value
-
 
 # 3.1 --------------------------------------------------------------------------------------------------------------------
 
@@ -257,7 +251,7 @@ def _inputs_and_outputs(**given):
 def _all_operands(**given):
     """Inputs and outputs seem to be counted too. The question asks for the weights alone, which is the safer bound."""
     value = _measured(**given, moved=lambda m, n, k: BF16.bytes * (n * k + m * (n + k)))
-    return _unless(_measured(**given), value, 0.02)
+    return unless(_measured(**given), value, 0.02)
 
 
 def _version_exchanged(version, **given):
@@ -355,7 +349,7 @@ def _turned(**given):
 
 def _other_engine(engine, **given):
     """These are the times of another engine. Look at the last argument of `hw.gemm_grid`."""
-    return _unless(_ratio(engine=engine, **given), _ratio(engine=OTHER_ENGINE[engine], **given), 0.02)
+    return unless(_ratio(engine=engine, **given), _ratio(engine=OTHER_ENGINE[engine], **given), 0.02)
 
 
 def _bound_alone(**given):
@@ -422,12 +416,12 @@ def _layers(milliseconds, *, seconds=_published, pick=max, **given):
 
 def _one_layer_or_bound(**given):
     """This model takes longer. Two slips lead here: the time of a single layer, or the bound in place of published times."""
-    return _unless(_layers(**given), _layers(**given, seconds=_bound))
+    return unless(_layers(**given), _layers(**given, seconds=_bound))
 
 
 def _fastest(**given):
     """This is the fastest. The budget allows a deeper one."""
-    return _unless(_layers(**given), _layers(**given, pick=min))
+    return unless(_layers(**given), _layers(**given, pick=min))
 
 
 def _next_deeper(**given):
