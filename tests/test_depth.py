@@ -526,8 +526,8 @@ SHAPES = [(48, 16), (16, 16), (64, 16), (16, 64), (96, 32), (32, 32), (128, 32),
 
 @pytest.mark.parametrize("h", [16, 256, 1000, 4096])
 def test_the_gemms_of_a_layer_hold_twelve_squares(h):
-    assert sum(n * k for n, k in suite.layer_shapes(h)) == 12 * h * h
-    assert suite.layer_shapes(4096) == WIDE and suite.layer_shapes(2048) == NARROW
+    assert sum(n * k for n, k in suite.layer_gemm_shapes(h)) == 12 * h * h
+    assert suite.layer_gemm_shapes(4096) == WIDE and suite.layer_gemm_shapes(2048) == NARROW
 
 
 def test_the_suite_measures_layers_that_grow_by_twos():

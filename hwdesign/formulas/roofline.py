@@ -14,7 +14,7 @@ insightful visual performance model for multicore architectures", Communications
 
 import numpy as np
 
-from hwdesign._check import dims, positive, scalar_or_array
+from hwdesign._check import dims, numbers, positive, scalar_or_array
 
 
 def gemm_flops(m, n, k):
@@ -390,3 +390,39 @@ def break_even_k(m, n, *, ridge_point, a, b, c):
     room = 2 / ridge_point - a / n - b / m  # what is left of the byte budget per FLOP for writing C
     with np.errstate(divide="ignore"):
         return scalar_or_array(np.where(room > 0, c / np.where(room > 0, room, 1.0), np.inf))
+
+
+def amdahl_speedup(share, gain):
+    """Speed-up of a whole when only a share of its time gets faster: ``1 / (1 - share + share / gain)``.
+
+    Parameters
+    ----------
+    share : array_like of float
+        Share of the time that gets faster [dimensionless], between 0 and 1.
+    gain : array_like of float
+        How many times as fast that share gets [dimensionless], > 0; infinity gives the limit ``1 / (1 - share)``.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Time before over time after [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If a share is not between 0 and 1 or a gain not positive.
+
+    Notes
+    -----
+    Source: G. Amdahl, AFIPS Spring Joint Computer Conference, 1967.
+
+    Examples
+    --------
+    >>> float(amdahl_speedup(0.5, 2.0)), float(amdahl_speedup(0.75, np.inf))
+    (1.3333333333333333, 4.0)
+    """
+    share, (gain,) = numbers("share", share), positive(gain=gain)
+    if not ((share >= 0) & (share <= 1)).all():
+        raise ValueError(f"share must be between 0 and 1, got {share[~((share >= 0) & (share <= 1))].flat[0]:g}")
+    with np.errstate(divide="ignore"):
+        return scalar_or_array(1 / (1 - share + share / gain))

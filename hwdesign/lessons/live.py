@@ -2,11 +2,12 @@
 
 import os
 import sys
+from dataclasses import replace
 
 from hwdesign.measure.backends import as_backend
-from hwdesign.measure.gemm import measure_copy, measure_gemm
-from hwdesign.measure.runs import Measurement, Run, load_run, shipped_runs
-from hwdesign.measure.suite import SIZES, layer_shapes
+from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
+from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
+from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
 FIRST = {"torch-cuda": "bf16", "torch-cpu": "fp32", "numpy": "fp32"}  # format of a backend's sweeps
 
@@ -126,8 +127,51 @@ def layer_gemms(*, rounds=1, stored=None):
     if _stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
-    shapes = [(m, n, k, _first(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_shapes(h)]
+    shapes = [(m, n, k, _first(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_gemm_shapes(h)]
     return _timed(backend, shapes, [], rounds)
+
+
+def format_gemms(*, rounds=1, stored=None):
+    """GEMMs of a few shapes in every format that a machine multiplies, from wide to narrow.
+
+    Parameters
+    ----------
+    rounds : int
+        Rounds of each measurement; a live run takes some seconds.
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s], flagged where a narrow format is hardly faster than a wide one; `formats_of` sorts them.
+
+    Raises
+    ------
+    ValueError
+        If `rounds` is below 1.
+    RuntimeError
+        If no GEMM could be timed; the message says why.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> sorted(formats_of(format_gemms(stored=True)))[0]
+    (16, 512, 512)
+    """
+    if _stored(stored):
+        return load_run(shipped_runs()[0])
+    backend = as_backend()
+    formats, wanted = SIZES[backend.kind]["formats"], []
+    for shape in dict.fromkeys(shape for shapes in formats.values() for shape in shapes):
+        wide = [p for p in ("fp32", "bf16", *(("fp64",) if backend.name == "numpy" else ())) if p in backend.precisions]
+        narrow = [p for p, shapes in formats.items() if shape in shapes]
+        wanted += [(*shape, p) for p in (*wide, *(narrow if backend.name != "numpy" else ()))]
+    run = _timed(backend, wanted, [], rounds)
+    return replace(run, measurements=tuple(flag_slow_paths(run.measurements)))
 
 
 def _stored(stored):
@@ -159,15 +203,15 @@ def _sizes(backend):
     return SIZES["cuda" if backend == "torch-cuda" else "cpu"]
 
 
-def _gemms(run, needed):
-    """The GEMMs of a run in the backend and format of its sweeps, with their sizes."""
+def _gemms(run, needed, *, every=False):
+    """The GEMMs of a run in the backend of its sweeps, in their format or in every one, with their sizes."""
     gemms = [m for m in run.measurements if m.operation == "gemm"]
     if not gemms:
         raise ValueError(f"run must hold {needed}, got none of {len(run.measurements)} measurements of {run.machine}")
     backend = gemms[0].backend
     formats = [m.precision for m in gemms if m.backend == backend]
     precision = FIRST[backend] if FIRST[backend] in formats else formats[0]
-    return [m for m in gemms if (m.backend, m.precision) == (backend, precision)], _sizes(backend)
+    return [m for m in gemms if m.backend == backend and (every or m.precision == precision)], _sizes(backend)
 
 
 def sweep_of(run, axis):
@@ -249,6 +293,44 @@ def fine_of(run):
     return found
 
 
+def formats_of(run):
+    """The GEMMs of a run by shape and format.
+
+    Parameters
+    ----------
+    run : Run
+        From `format_gemms`.
+
+    Returns
+    -------
+    dict of (int, int, int) to dict of str to Measurement
+        M, N, K [element] to format to measurement, from many bits to few.
+
+    Raises
+    ------
+    ValueError
+        If the run holds none of the shapes.
+
+    Notes
+    -----
+    Source: the sizes of `hwdesign.measure.suite`.
+
+    Examples
+    --------
+    >>> list(formats_of(format_gemms(stored=True))[16, 512, 512])
+    ['fp32', 'bf16', 'fp16', 'fp8']
+    """
+    gemms, sizes = _gemms(run, "GEMMs", every=True)
+    found = {}
+    for shape in dict.fromkeys(shape for shapes in sizes["formats"].values() for shape in shapes):
+        taken = {m.precision: m for m in gemms if tuple(m.shape[x] for x in "mnk") == shape}
+        if taken:
+            found[shape] = {p: taken[p] for p in sorted(taken, key=lambda p: -ELEMENT_BYTES[p])}
+    if not found:
+        raise ValueError(f"run must hold GEMMs in several formats, got none on {run.machine}; record it again")
+    return found
+
+
 def siblings_of(run):
     """Time of all layers of models with equal parameters, from narrow and deep to wide and shallow, by number of tokens.
 
@@ -282,10 +364,10 @@ def siblings_of(run):
     widest, found = max(h for _, h in sizes["layer"]), {}
     for m, h in sizes["layer"]:
         layers = 4 * (widest // h) ** 2
-        lost = [f"{m} x {n} x {k}" for n, k in layer_shapes(h) if (m, n, k) not in times]
+        lost = [f"{m} x {n} x {k}" for n, k in layer_gemm_shapes(h) if (m, n, k) not in times]
         if lost:
             raise ValueError(
                 f"run must hold the GEMMs of a layer, got none of {', '.join(lost)} on {run.machine}; record it again"
             )
-        found.setdefault(m, {})[h, layers] = layers * sum(times[m, n, k] for n, k in layer_shapes(h))
+        found.setdefault(m, {})[h, layers] = layers * sum(times[m, n, k] for n, k in layer_gemm_shapes(h))
     return found

@@ -213,8 +213,11 @@ class TorchBackend(Backend):
         if kind == "cpu":
             self.software["omp_wait"] = os.environ.get("OMP_WAIT_POLICY", "default").lower()
             self.software["blas"] = (re.findall(r"BLAS_INFO=(\w+)", torch.__config__.show()) or ["unknown"])[0]
-            self.precisions = ("fp32", "bf16")
-            self.missing |= dict.fromkeys(("fp16", "fp8", "nvfp4"), "on a CPU torch is timed in fp32 and bf16")
+            fp8 = self.dtypes["fp8"] is not None and hasattr(torch, "_scaled_mm")
+            self.precisions = ("fp32", "bf16", "fp16", *(("fp8",) if fp8 else ()))
+            self.missing["nvfp4"] = "torch multiplies no nvfp4 on a CPU"
+            if not fp8:
+                self.missing["fp8"] = _no_scaled(torch, "fp8")
             return
         index = torch.cuda.current_device()
         self.device, self.arenas = torch.cuda.get_device_name(index), {}
@@ -242,7 +245,7 @@ class TorchBackend(Backend):
         }
         for name in ("fp8", "nvfp4"):
             if not missing[name] and not (self.dtypes[name] is not None and hasattr(self.torch, "_scaled_mm")):
-                missing[name] = f"torch {self.torch.__version__} has no {name} matrix multiplication"
+                missing[name] = _no_scaled(self.torch, name)
         self.missing |= {name: why for name, why in missing.items() if why}
         self.precisions = tuple(p for p in ("bf16", "fp16", "fp8", "nvfp4", "fp32") if p not in self.missing)
 
@@ -259,11 +262,13 @@ class TorchBackend(Backend):
 
     def _random(self, bits, nbytes):
         torch = self.torch
-        if self.kind == "cpu":
-            return super()._random(bits, nbytes)
         if bits == "fp8":
             x = np.random.default_rng(0).standard_normal(RANDOM, dtype=np.float32)
             block = torch.from_numpy(x).to(self.dtypes["fp8"]).view(torch.uint8)
+            if self.kind == "cpu":
+                return np.resize(block.numpy(), nbytes)
+        elif self.kind == "cpu":
+            return super()._random(bits, nbytes)
         else:
             block = torch.from_numpy(super()._random(bits, RANDOM * 2))
         return block.to(self.kind).repeat(math.ceil(nbytes / len(block)))[:nbytes]
@@ -384,6 +389,10 @@ def as_backend(backend=None):
     if isinstance(backend, Backend):
         return backend
     return next(iter(_known().values())) if backend is None else choice("backend", backend, _known())
+
+
+def _no_scaled(torch, precision):
+    return f"torch {torch.__version__} has no {precision} matrix multiplication"
 
 
 def _bytes(precision):

@@ -11,7 +11,7 @@ from hwdesign.units import fmt
 
 PATCH = 8  # rows and columns of a sampled patch of outputs
 GAIN = 1.1  # a lower precision must be this much faster where work or bytes halve
-LOWER = {"fp8": ("bf16", "fp16"), "nvfp4": ("fp8", "bf16"), "bf16": ("fp32",), "fp32": ("fp64",)}
+LOWER = {"fp8": ("bf16", "fp16"), "nvfp4": ("fp8", "bf16"), "bf16": ("fp32",), "fp16": ("fp32",), "fp32": ("fp64",)}
 MULTIPLE = {"fp8": 16, "nvfp4": 32}  # of n and k, which these kernels demand
 
 
@@ -23,8 +23,8 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     m, n, k : int
         Tokens, output features, input features [element].
     precision : str
-        "bf16", "fp16", "fp8" (a scale per tensor, outputs BF16) or "nvfp4" with torch on CUDA, "fp32" or "bf16" with torch on a
-        CPU, "fp32" or "fp64" with NumPy.
+        "bf16", "fp16", "fp8" (a scale per tensor, outputs BF16) or "nvfp4" with torch on CUDA, "fp32", "bf16", "fp16" or "fp8"
+        with torch on a CPU, "fp32" or "fp64" with NumPy.
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
@@ -196,7 +196,7 @@ def _suspected(m, times, bandwidth):
         other = next(filter(None, others), None)
         if other and m.seconds > 2e-5 and min(2.0, other.nbytes / m.nbytes) > 1.3 and other.seconds < GAIN * m.seconds:
             gain = other.seconds / m.seconds
-            flag = f"suspect slower path: {m.precision} runs at {gain:.2f} times the speed of {other.precision} on this shape"
+            flag = f"suspect slower path: {m.precision} runs at {gain:.3g} times the speed of {other.precision} on this shape"
     elif isinstance(m, Measurement) and m.operation == "attention_decode" and m.bandwidth < bandwidth / 5:
         flag = f"suspect slower path: it moves {fmt(m.bandwidth, 'byte/s')}, a copy {fmt(bandwidth, 'byte/s')}"
     return replace(m, flags=(*m.flags, flag)) if flag else m

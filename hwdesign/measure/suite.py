@@ -17,26 +17,29 @@ from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm, m
 from hwdesign.measure.runs import Measurement, Skipped, combine
 
 # Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the shapes of equal area; tokens and
-# hidden sizes of the four GEMMs of a layer; squares; copies; batch and context of attention.
+# hidden sizes of the four GEMMs of a layer; shapes of the formats that are compared; squares; copies; batch and context of attention.
 SIZES = {
     "cuda": {"m": 8192, "n": 10240, "k": 8192, "sweep": [2**i for i in range(7, 15)] + [3 * 2**i for i in range(7, 13)],
              "fine": range(4096, 5121, 32), "tokens": [16, 64], "area": 2**26, "aspect": range(-3, 4),
              "layer": [(m, h) for m in (1, 16, 256, 8192) for h in (1024, 2048, 4096)],
+             "formats": {p: [(16, 8192, 8192), (8192, 8192, 8192)] for p in ("fp8", "nvfp4")},
              "square": [256, 512, 1024, 2048, 4096, 8192, 16384], "copy": [2**20, 2**24, 2**28],
              "attention": [(1, 32768), (16, 8192), (64, 8192)]},
     "cpu": {"m": 512, "n": 640, "k": 512, "sweep": [2**i for i in range(6, 13)], "fine": range(256, 385, 4), "tokens": [16],
             "area": 2**22, "aspect": range(-2, 3), "layer": [(m, h) for m in (1, 16, 256) for h in (256, 512, 1024)],
+            "formats": {"fp16": [(16, 512, 512), (512, 1024, 1024)], "fp8": [(16, 512, 512)]},  # FP8 is slow on a CPU
             "square": [384, 768, 1024, 1536], "copy": [2**20, 2**24],
             "attention": [(1, 4096), (4, 4096)]},
 }  # fmt: skip
 QUICK = {
-    "cuda": {"sweep": [512, 2048, 8192], "fine": [], "layer": [], "tokens": [], "square": [1024, 4096, 8192], "copy": [2**28],
+    "cuda": {"sweep": [512, 2048, 8192], "fine": [], "layer": [], "formats": {}, "tokens": [], "square": [1024, 4096, 8192], "copy": [2**28],
              "attention": [(16, 8192)]},
-    "cpu": {"sweep": [128, 512], "fine": [], "layer": [], "tokens": [], "square": [384, 1024], "copy": [2**24],
+    "cpu": {"sweep": [128, 512], "fine": [], "layer": [], "formats": {}, "tokens": [], "square": [384, 1024], "copy": [2**24],
             "attention": [(1, 4096)]},
 }  # fmt: skip
 PASSES = (3, 9)  # fewest and most
 LIMIT = {"cuda": 240.0, "cpu": 40.0}  # after the third pass, no pass begins that would end later [s]
+EXTRA = {"torch-cpu": ("fp16", "fp8")}  # formats that only the comparison of formats takes
 FORMATS = {"torch-cuda": ("bf16", "fp8", "nvfp4"), "torch-cpu": ("bf16", "fp32"), "numpy": ("fp32", "fp64")}
 
 
@@ -75,22 +78,23 @@ def cases(backend, *, quick=False):
         found[f"copy {elements}"] = functools.partial(measure_copy, elements, backend)
     shapes = [(s["m"], s["n"], k) for k in s["sweep"]] + [(s["m"], n, s["k"]) for n in (*s["sweep"], *s["fine"])]
     shapes += [(x, x, x) for x in s["square"]]
-    shapes += [(m, n, k) for m, h in s["layer"] for n, k in layer_shapes(h)]
+    shapes += [(m, n, k) for m, h in s["layer"] for n, k in layer_gemm_shapes(h)]
     side = int(s["area"] ** 0.5)
+    shapes += [shape for those in s["formats"].values() for shape in those]
     shapes += [(m, int(side * 2.0**i), int(side / 2.0**i)) for m in s["tokens"] for i in s["aspect"]]
-    for precision in formats:
+    for precision in (*formats, *EXTRA.get(backend.name, ())):
         if precision not in backend.precisions:
             reason = backend.missing.get(precision, f"{backend.name} has no {precision}")
             found[f"gemm {precision}"] = functools.partial(_skipped, f"gemm {precision}", reason)
             continue
-        for m, n, k in dict.fromkeys(shapes):
+        for m, n, k in dict.fromkeys(shapes if precision in formats else s["formats"].get(precision, ())):
             found[f"gemm {precision} {m} x {n} x {k}"] = functools.partial(measure_gemm, m, n, k, precision, backend)
     for batch, context in s["attention"]:
         found[f"attention {batch} x {context}"] = functools.partial(measure_attention, batch, context, 32, 8, 128, first, backend)
     return found
 
 
-def layer_shapes(hidden):
+def layer_gemm_shapes(hidden):
     """The four GEMMs of a plain layer with multi-head attention: QKV, attention output, up, down.
 
     Parameters
@@ -109,7 +113,7 @@ def layer_shapes(hidden):
 
     Examples
     --------
-    >>> sum(n * k for n, k in layer_shapes(2048)) == 12 * 2048**2
+    >>> sum(n * k for n, k in layer_gemm_shapes(2048)) == 12 * 2048**2
     True
     """
     return [(3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden)]

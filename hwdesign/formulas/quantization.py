@@ -1,0 +1,475 @@
+"""Numbers in few bits: what each format can hold, block scales, and the error they leave.
+
+An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and NVFP4 has one more for the whole
+tensor; ``element * scale * tensor scale`` is the number. Everything is computed in float64; what is stored is exact in its format.
+
+Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0, MXFP4, MXFP8); OCP 8-bit Floating Point 1.0 (E4M3); NVIDIA, "Introducing
+NVFP4" (2025) and arXiv 2509.25149 (NVFP4); DeepSeek-V3, arXiv 2412.19437 (FP8 blocks). Read 2026-11-30.
+"""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from hwdesign._check import choice, numbers, scalar_or_array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Element:
+    """What one number of few bits can hold: the multiples of a step, which doubles from binade to binade.
+
+    Parameters
+    ----------
+    name : str
+        Name of the element format.
+    bits : int
+        Size [bit], sign included.
+    mantissa_bits : int
+        Bits of the mantissa that are stored [bit].
+    exponents : (int, int)
+        Smallest and largest exponent of a normal number; below the smallest the step stays (subnormals).
+    largest : float
+        Largest magnitude [dimensionless].
+    signed : bool
+        Whether it has a sign.
+    zero : bool
+        Whether it holds zero and subnormals.
+
+    Examples
+    --------
+    >>> ELEMENTS["e2m1"].values.tolist()
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    """
+
+    name: str
+    bits: int  # [bit]
+    mantissa_bits: int  # [bit]
+    exponents: tuple[int, int]
+    largest: float
+    signed: bool = True
+    zero: bool = True
+
+    @property
+    def smallest(self):
+        """Smallest magnitude above zero."""
+        return 2.0 ** (self.exponents[0] - (self.mantissa_bits if self.zero else 0))
+
+    @property
+    def values(self):
+        """Every magnitude it can hold, ascending; the index is the code without its sign."""
+        low, high = self.exponents
+        first = 0 if self.zero else 1
+        steps = np.arange(first, 2**self.mantissa_bits) if self.zero else np.array([], int)
+        binades = (np.arange(2**self.mantissa_bits, 2 ** (self.mantissa_bits + 1)) * 2.0 ** (e - self.mantissa_bits)
+                   for e in range(low, high + 1))  # fmt: skip
+        found = np.concatenate([steps * 2.0 ** (low - self.mantissa_bits), *binades])
+        return found[found <= self.largest]
+
+
+def _element(name, bits, mantissa_bits, low, high, largest, **given):
+    return Element(name=name, bits=bits, mantissa_bits=mantissa_bits, exponents=(low, high), largest=largest, **given)
+
+
+# INT4 is a float without binades: one step of 1 up to 7. FP16 and FP32 hold scales.
+ELEMENTS = MappingProxyType({
+    e.name: e
+    for e in (
+        _element("e2m1", 4, 1, 0, 2, 6.0),
+        _element("int4", 4, 3, 3, 2, 7.0),
+        _element("e4m3", 8, 3, -6, 8, 448.0),
+        _element("e8m0", 8, 0, -127, 127, 2.0**127, signed=False, zero=False),
+        _element("fp16", 16, 10, -14, 15, 65504.0),
+        _element("fp32", 32, 23, -126, 127, float(np.finfo(np.float32).max)),
+    )
+})  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """How a tensor is stored in few bits: the element, the block that shares a scale, and how the scale is chosen.
+
+    Parameters
+    ----------
+    name : str
+        Name as in the catalogue of number formats.
+    element, scale : str
+        Names in `ELEMENTS` of the element and of the scale.
+    block : tuple of int, optional
+        Rows and columns that share a scale [element]; None for the whole tensor. A row runs along K, over which a GEMM sums.
+    reach : float
+        Element value that the largest magnitude of a block is scaled to, before the scale is rounded.
+    rounding : str
+        Of the scale: "nearest", "down" or "up".
+    tensor_scale : bool
+        Whether the whole tensor has an FP32 scale besides, which takes the largest block scale to the largest of its format.
+
+    Examples
+    --------
+    >>> SCHEMES["nvfp4"].bytes, SCHEMES["mxfp4"].bytes
+    (0.5625, 0.53125)
+    """
+
+    name: str
+    element: str
+    scale: str
+    block: tuple[int, int] | None = None  # [element]
+    reach: float
+    rounding: str = "nearest"
+    tensor_scale: bool = False
+
+    def __post_init__(self):
+        for name in ("element", "scale"):
+            choice(name, getattr(self, name), ELEMENTS)
+        choice("rounding", self.rounding, _ROUND)
+        if self.block is not None and not (len(self.block) == 2 and all(isinstance(b, int) and b >= 1 for b in self.block)):
+            raise ValueError(f"block must be two whole numbers >= 1, rows and columns, or None, got {self.block!r}")
+
+    @property
+    def bytes(self):
+        """Stored size of an element, its share of the block scale included [byte]; one scale a tensor is not counted."""
+        share = ELEMENTS[self.scale].bits / (self.block[0] * self.block[1]) if self.block else 0
+        return (ELEMENTS[self.element].bits + share) / 8
+
+
+_ROUND = {"nearest": np.rint, "down": np.floor, "up": np.ceil}  # of a magnitude in steps; rint takes ties to even
+
+
+def _scheme(name, element, scale, block, reach, **given):
+    return Scheme(name=name, element=element, scale=scale, block=block, reach=reach, **given)
+
+
+# The MX formats divide by the largest power of two of the element, 4 and 256, and round down; so some blocks saturate.
+SCHEMES = MappingProxyType({
+    s.name: s
+    for s in (
+        _scheme("nvfp4", "e2m1", "e4m3", (1, 16), 6.0, tensor_scale=True),
+        _scheme("mxfp4", "e2m1", "e8m0", (1, 32), 4.0, rounding="down"),
+        _scheme("mxfp8", "e4m3", "e8m0", (1, 32), 256.0, rounding="down"),
+        _scheme("fp8", "e4m3", "fp32", None, 448.0),
+        _scheme("fp8_1x128", "e4m3", "fp32", (1, 128), 448.0),
+        _scheme("fp8_128x128", "e4m3", "fp32", (128, 128), 448.0),
+        _scheme("int4_g128", "int4", "fp16", (1, 128), 7.0),
+    )
+})  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """A tensor in few bits.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Formats.
+    elements : ndarray of float, shape of the tensor
+        Values of the element format, before any scale.
+    scales : ndarray of float
+        Block scales, one a block; a single number where the whole tensor shares one.
+    tensor_scale : float
+        Scale of the whole tensor; 1 where the scheme has none.
+
+    Examples
+    --------
+    >>> encode([3.0] * 16, "nvfp4").codes.tolist() == [7] * 16
+    True
+    """
+
+    scheme: Scheme
+    elements: np.ndarray
+    scales: np.ndarray
+    tensor_scale: float = 1.0
+
+    @property
+    def codes(self):
+        """Bit patterns of the elements, one a byte (uint8)."""
+        return codes(self.elements, self.scheme.element)
+
+    @property
+    def nbytes(self):
+        """Stored size, block scales and tensor scale included [byte]."""
+        scales = self.scales.size * ELEMENTS[self.scheme.scale].bits
+        return (self.elements.size * ELEMENTS[self.scheme.element].bits + scales + 32 * self.scheme.tensor_scale) / 8
+
+
+def cast(x, element, *, rounding="nearest"):
+    """Values of a small format: nearest, ties to even, what is too large becomes the largest.
+
+    A plain cast in hardware or in a library need not saturate: for E4M3 some give NaN from 465 on. Here nothing is lost so.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Finite numbers.
+    element : str
+        One of `ELEMENTS`.
+    rounding : str
+        "nearest", or "down" and "up" in magnitude.
+
+    Returns
+    -------
+    float or ndarray of float, shape of x
+        Values that the format holds [unit of x].
+
+    Raises
+    ------
+    ValueError
+        If a number is NaN or infinite, or negative for a format without sign, or a name is unknown.
+
+    Notes
+    -----
+    Source: OCP MX 1.0, OCP 8-bit Floating Point 1.0, IEEE 754-2019.
+
+    Examples
+    --------
+    >>> cast([0.25, 2.5, 5.0, -7.0], "e2m1").tolist()
+    [0.0, 2.0, 4.0, -6.0]
+    >>> float(cast(465, "e4m3")), float(cast(1.5, "e8m0"))
+    (448.0, 2.0)
+    """
+    form, round_to = choice("element", element, ELEMENTS), choice("rounding", rounding, _ROUND)
+    x = _finite(x)
+    if not form.signed and (x < 0).any():
+        raise ValueError(f"x must be >= 0 for {element}, got {x[x < 0].flat[0]:g}")
+    size, step = _steps(x, form)
+    size = np.minimum(round_to(size / step) * step, form.largest)
+    return scalar_or_array(np.copysign(size if form.zero else np.maximum(size, form.smallest), x))
+
+
+def codes(x, element):
+    """Bit patterns of values that a small format holds; the sign is the highest bit, INT4 is in two's complement.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Values of the format, from `cast`.
+    element : str
+        One of `ELEMENTS` with at most 8 bits.
+
+    Returns
+    -------
+    ndarray of uint8, shape of x
+        Codes [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If a value is not one of the format's, or the format has more than 8 bits.
+
+    Notes
+    -----
+    Source: OCP MX 1.0, OCP 8-bit Floating Point 1.0.
+
+    Examples
+    --------
+    >>> codes([0.5, 6.0, -6.0], "e2m1").tolist(), codes([448.0], "e4m3").tolist()
+    ([1, 7, 15], [126])
+    """
+    form, x = choice("element", element, ELEMENTS), _finite(x)
+    if form.bits > 8:
+        raise ValueError(f"element must have at most 8 bits, got {element} with {form.bits}")
+    if (cast(x, element) != x).any():
+        raise ValueError(f"x must hold values of {element}, got {x[cast(x, element) != x].flat[0]:g}")
+    if form.name == "int4":
+        return x.astype(np.int8).view(np.uint8) & np.uint8(15)
+    size, step = _steps(x, form)
+    low, binade = form.exponents[0], np.round(np.log2(step)).astype(int) + form.mantissa_bits
+    magnitude = (binade - low) * 2**form.mantissa_bits + (size / step).astype(int) - (not form.zero)
+    return (magnitude + (np.signbit(x) * 2 ** (form.bits - 1) if form.signed else 0)).astype(np.uint8)
+
+
+def encode(x, scheme, *, scales=None, tensor_scale=None):
+    """A tensor in few bits: scales from the largest magnitude of each block, then the nearest elements.
+
+    Parameters
+    ----------
+    x : array_like of float, shape (..., rows, columns)
+        Finite numbers within FP32; columns run along K. The last two axes must be multiples of the block's sides.
+    scheme : str or Scheme
+        One of `SCHEMES`, or your own.
+    scales : array_like of float, optional
+        Block scales to use, as from calibration; by default from `x`.
+    tensor_scale : float, optional
+        Scale of the tensor to use; by default from `x`.
+
+    Returns
+    -------
+    Encoded
+        Elements and scales; `decode` gives the numbers back, `saturated` says which were out of reach.
+
+    Raises
+    ------
+    ValueError
+        If `x` holds NaN, infinity or more than FP32 can, its shape does not fit the block, or a given scale is none of its format.
+
+    Notes
+    -----
+    Source: the head of this module. A scale that would round to zero becomes the smallest of its format, so a block of zeros
+    has one as well.
+
+    Examples
+    --------
+    >>> half = encode([[0.5] * 8 + [6.0] * 8], "nvfp4")
+    >>> half.elements[0, ::8].tolist(), half.scales.tolist(), half.nbytes
+    ([0.5, 6.0], [[448.0]], 13.0)
+    """
+    scheme = scheme if isinstance(scheme, Scheme) else choice("scheme", scheme, SCHEMES, normal=str.lower)
+    x, scale_form = _finite(x), ELEMENTS[scheme.scale]
+    if not x.size or np.abs(x).max() > ELEMENTS["fp32"].largest:
+        raise ValueError(f"x must hold numbers of at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {_extent(x)}")
+    largest = _block_max(x, scheme.block)
+    if tensor_scale is None:
+        whole = np.abs(x).max() / (scale_form.largest * scheme.reach)
+        tensor_scale = max(float(cast(whole, "fp32")), ELEMENTS["fp32"].smallest) if scheme.tensor_scale else 1.0
+    elif not scheme.tensor_scale:
+        raise ValueError(f"tensor_scale must be left out for {scheme.name}, which has none, got {tensor_scale}")
+    tensor_scale = float(_scale("tensor_scale", tensor_scale, "fp32", ()))
+    if scales is None:
+        scales = np.maximum(cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding), scale_form.smallest)
+    scales = _scale("scales", scales, scheme.scale, largest.shape)
+    elements = cast(x / (_spread(scales, scheme.block) * tensor_scale), scheme.element)
+    return Encoded(scheme=scheme, elements=elements, scales=scales, tensor_scale=tensor_scale)
+
+
+def decode(encoded):
+    """The numbers that an encoded tensor stands for: ``element * scale * tensor scale``.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        From `encode`.
+
+    Returns
+    -------
+    ndarray of float
+        Numbers [unit of what was encoded], in the shape of the tensor.
+
+    Notes
+    -----
+    Source: the head of this module.
+
+    Examples
+    --------
+    >>> decode(encode([[1.0, -6.0] * 16], "mxfp4"))[0, :2].tolist()
+    [1.0, -6.0]
+    """
+    return encoded.elements * _spread(encoded.scales, encoded.scheme.block) * encoded.tensor_scale
+
+
+def saturated(x, encoded):
+    """Which numbers lie beyond the largest that their block can hold, because its scale was rounded down or given.
+
+    Parameters
+    ----------
+    x : array_like of float
+        What was encoded.
+    encoded : Encoded
+        From `encode`.
+
+    Returns
+    -------
+    ndarray of bool, shape of x
+        True where the magnitude was cut [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or `x` holds NaN or infinity.
+
+    Notes
+    -----
+    Source: definition.
+
+    Examples
+    --------
+    >>> x = [[7.0] * 32]
+    >>> int(saturated(x, encode(x, "mxfp4")).sum())
+    32
+    """
+    x, scheme = _finite(x), encoded.scheme
+    if x.shape != encoded.elements.shape:
+        raise ValueError(f"x must have the shape of what was encoded, {encoded.elements.shape}, got {x.shape}")
+    return np.abs(x) > ELEMENTS[scheme.element].largest * _spread(encoded.scales, scheme.block) * encoded.tensor_scale
+
+
+def sqnr(x, stored):
+    """Signal to quantization noise ratio: ``10 log10(sum of x^2 / sum of (x - stored)^2)``.
+
+    Parameters
+    ----------
+    x, stored : array_like of float, same shape
+        The numbers and what is left of them.
+
+    Returns
+    -------
+    float
+        Ratio [dB]: 20 dB is an error of a tenth (root mean square), 6.02 dB halve it. Infinite where nothing was lost.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, all of `x` is zero, or a number is not finite.
+
+    Notes
+    -----
+    Source: definition.
+
+    Examples
+    --------
+    >>> round(sqnr([1.0, 1.0], [1.1, 0.9]), 1)
+    20.0
+    """
+    x, stored = _finite(x), _finite(stored, "stored")
+    if x.shape != stored.shape:
+        raise ValueError(f"x and stored must have one shape, got {x.shape} and {stored.shape}")
+    signal, noise = float((x**2).sum()), float(((x - stored) ** 2).sum())
+    if not signal > 0:
+        raise ValueError("x must hold a number other than 0")
+    return float(10 * np.log10(signal / noise)) if noise else float("inf")
+
+
+def _finite(x, name="x"):
+    x = numbers(name, x)
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} must be finite, got {x[~np.isfinite(x)].flat[0]} ({(~np.isfinite(x)).sum()} of {x.size})")
+    return x
+
+
+def _extent(x):
+    return f"{np.abs(x).max():g}" if x.size else "none"
+
+
+def _steps(x, form):
+    """Magnitudes and the step of the format at each."""
+    size = np.abs(x)
+    exponent = np.maximum(np.frexp(size)[1] - 1, form.exponents[0])
+    return size, np.ldexp(1.0, exponent - form.mantissa_bits)
+
+
+def _block_max(x, block):
+    """Largest magnitude of each block."""
+    if block is None:
+        return np.abs(x).max()
+    rows, columns = block
+    if x.ndim == 0 or x.shape[-1] % columns or (rows > 1 and (x.ndim < 2 or x.shape[-2] % rows)):
+        raise ValueError(f"x must have sides that are multiples of the block {rows} x {columns}, got shape {x.shape}")
+    if rows == 1:
+        return np.abs(x).reshape(*x.shape[:-1], -1, columns).max(-1)
+    return np.abs(x).reshape(*x.shape[:-2], x.shape[-2] // rows, rows, -1, columns).max((-3, -1))
+
+
+def _spread(scales, block):
+    """Block scales repeated over their blocks."""
+    if block is None:
+        return scales
+    wide = np.repeat(scales, block[1], axis=-1)
+    return wide if block[0] == 1 else np.repeat(wide, block[0], axis=-2)
+
+
+def _scale(name, value, element, shape):
+    value = _finite(value, name)
+    if value.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {value.shape}")
+    if not (value > 0).all() or (cast(value, element) != value).any():
+        raise ValueError(f"{name} must hold positive values of {element}, got {_extent(value)} at most")
+    return value
