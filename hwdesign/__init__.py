@@ -11,10 +11,11 @@ import importlib
 
 __version__ = "0.1.0"
 
-_ROOFLINE = "attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity gemm_read_bytes \
-gemm_write_bytes intensity ridge"
+_ROOFLINE = "amdahl_speedup attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity \
+gemm_read_bytes gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
+_QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
@@ -25,8 +26,10 @@ _RUNS = "Measurement Skipped Run load_run save_run shipped_runs"
 # public name -> module that defines it
 _HOME = {
     **dict.fromkeys(_ROOFLINE.split(), "formulas.roofline"),
+    **dict.fromkeys(_QUANTIZATION.split(), "formulas.quantization"),
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
+    **dict.fromkeys(("benchmark_scores", "difference_margin"), "catalogue.benchmarks"),
     **dict.fromkeys(("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block"), "models.blocks"),
     **dict.fromkeys(("Model", "same_parameters"), "models.model"),
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
@@ -55,6 +58,7 @@ _HOME = {
 _MODULES = {
     "units": "units",
     "roofline": "formulas.roofline",
+    "quantization": "formulas.quantization",
     "config": "models.config",
     "silicon": "timing.silicon",
     "calibration": "timing.calibration",

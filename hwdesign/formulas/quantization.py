@@ -1,7 +1,7 @@
 """Numbers in few bits: what each format can hold, block scales, and the error they leave.
 
-An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and NVFP4 has one more for the whole
-tensor; ``element * scale * tensor scale`` is the number. Everything is computed in float64; what is stored is exact in its format.
+An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and NVFP4 has one more for the
+whole tensor; ``element * scale * tensor scale`` is the number. All is computed in float64; what is stored is exact in its format.
 
 Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0, MXFP4, MXFP8); OCP 8-bit Floating Point 1.0 (E4M3); NVIDIA, "Introducing
 NVFP4" (2025) and arXiv 2509.25149 (NVFP4); DeepSeek-V3, arXiv 2412.19437 (FP8 blocks). Read 2026-11-30.
@@ -300,7 +300,7 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     Raises
     ------
     ValueError
-        If `x` holds NaN, infinity or more than FP32 can, its shape does not fit the block, or a given scale is none of its format.
+        If `x` holds NaN, infinity or more than FP32 can, its shape does not fit the block, or a given scale is not of its format.
 
     Notes
     -----
@@ -325,7 +325,9 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
         raise ValueError(f"tensor_scale must be left out for {scheme.name}, which has none, got {tensor_scale}")
     tensor_scale = float(_scale("tensor_scale", tensor_scale, "fp32", ()))
     if scales is None:
-        scales = np.maximum(cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding), scale_form.smallest)
+        scales = np.maximum(
+            cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding), scale_form.smallest
+        )
     scales = _scale("scales", scales, scheme.scale, largest.shape)
     elements = cast(x / (_spread(scales, scheme.block) * tensor_scale), scheme.element)
     return Encoded(scheme=scheme, elements=elements, scales=scales, tensor_scale=tensor_scale)

@@ -17,7 +17,7 @@ from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm, m
 from hwdesign.measure.runs import Measurement, Skipped, combine
 
 # Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the shapes of equal area; tokens and
-# hidden sizes of the four GEMMs of a layer; shapes of the formats that are compared; squares; copies; batch and context of attention.
+# hidden sizes of the four GEMMs of a layer; shapes in which formats are compared; squares; copies; batches and contexts.
 SIZES = {
     "cuda": {"m": 8192, "n": 10240, "k": 8192, "sweep": [2**i for i in range(7, 15)] + [3 * 2**i for i in range(7, 13)],
              "fine": range(4096, 5121, 32), "tokens": [16, 64], "area": 2**26, "aspect": range(-3, 4),
@@ -31,11 +31,10 @@ SIZES = {
             "square": [384, 768, 1024, 1536], "copy": [2**20, 2**24],
             "attention": [(1, 4096), (4, 4096)]},
 }  # fmt: skip
+NONE = {"fine": [], "layer": [], "formats": {}, "tokens": []}
 QUICK = {
-    "cuda": {"sweep": [512, 2048, 8192], "fine": [], "layer": [], "formats": {}, "tokens": [], "square": [1024, 4096, 8192], "copy": [2**28],
-             "attention": [(16, 8192)]},
-    "cpu": {"sweep": [128, 512], "fine": [], "layer": [], "formats": {}, "tokens": [], "square": [384, 1024], "copy": [2**24],
-            "attention": [(1, 4096)]},
+    "cuda": {"sweep": [512, 2048, 8192], "square": [1024, 4096, 8192], "copy": [2**28], "attention": [(16, 8192)], **NONE},
+    "cpu": {"sweep": [128, 512], "square": [384, 1024], "copy": [2**24], "attention": [(1, 4096)], **NONE},
 }  # fmt: skip
 PASSES = (3, 9)  # fewest and most
 LIMIT = {"cuda": 240.0, "cpu": 40.0}  # after the third pass, no pass begins that would end later [s]

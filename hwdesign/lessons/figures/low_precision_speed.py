@@ -1,0 +1,258 @@
+"""Figures of chapter 4, low precision: what the formats gain."""
+
+import itertools
+
+import numpy as np
+from matplotlib.colors import BoundaryNorm, ListedColormap
+
+from hwdesign.lessons import style
+
+LOOKS = ((style.INK, "v"), (style.GREEN, "s"), (style.BLUE, "o"), (style.ORANGE, "^"), (style.PURPLE, "D"))
+
+
+@style.styled
+def format_roofs(m, rates, critical, *, ax=None):
+    """The rooflines of several formats against the tokens of one layer.
+
+    Parameters
+    ----------
+    m : array_like of int, shape (s,)
+        Tokens [element].
+    rates : mapping of str to array_like, shape (s,)
+        Format to attainable rate [FLOP/s].
+    critical : mapping of str to float
+        Format to the tokens at which it reaches its peak [element].
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: tokens [element] (log), y: attainable rate [PFLOP/s] (log).
+
+    Notes
+    -----
+    Source: Williams, Waterman, Patterson 2009.
+
+    Examples
+    --------
+    >>> format_roofs([1, 2], {"a": [1e15, 2e15]}, {"a": 2}).get_xlabel()
+    'tokens M [element]'
+    """
+    ax = ax or style.axes(height=4.0)
+    for (name, rate), (color, marker) in zip(rates.items(), itertools.cycle(LOOKS)):
+        rate = np.asarray(rate) / 1e15
+        ax.loglog(m, rate, color=color, lw=1.8, label=name)
+        if name in critical:
+            ax.plot(critical[name], np.exp(np.interp(np.log(critical[name]), np.log(m), np.log(rate))), marker, color=color, ms=8)
+    style.plain_ticks(ax.xaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
+    style.plain_ticks(ax.yaxis, [0.01, 0.1, 1, 10])
+    ax.set_xlabel("tokens M [element]")
+    ax.set_ylabel("attainable rate [PFLOP/s]")
+    ax.legend(fontsize=9)
+    return ax
+
+
+@style.styled
+def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element]", ticks=None, ax=None):
+    """Speed against BF16, one line a format.
+
+    Parameters
+    ----------
+    m : array_like of float, shape (s,)
+        Tokens, or another dimension [element].
+    curves : mapping of str to array_like, shape (s,)
+        Format to BF16's time over its time [dimensionless].
+    points : (array_like, mapping of str to array_like), optional
+        Other sizes [element], and crosses at them for some of the formats, in the colour of the line.
+    top : float, optional
+        Upper end of the axis.
+    xlabel : str
+        What is varied, with unit.
+    ticks : sequence of float, optional
+        Ticks of x.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: as told (log), y: speed [BF16 = 1].
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> speedup_lines([1, 2], {"NVFP4": [3.5, 3.5]}).get_ylabel()
+    'speed [BF16 = 1]'
+    """
+    ax = ax or style.axes(height=3.8)
+    colors = dict(zip(curves, itertools.cycle(color for color, _ in LOOKS[1:])))
+    for name, speed in curves.items():
+        ax.semilogx(m, speed, color=colors[name], lw=1.6, label=name)
+    if points:
+        for name, speed in points[1].items():
+            ax.semilogx(points[0], speed, "x", color=colors[name], mew=1.9)
+    ax.axhline(1, color=style.INK, ls="--", lw=1)
+    style.plain_ticks(ax.xaxis, ticks or [1, 4, 16, 64, 256, 1024, 4096, 16384])
+    ax.set_ylim(0, top)
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel("speed [BF16 = 1]")
+    ax.legend(fontsize=9)
+    return ax
+
+
+# Slower than BF16 in orange, faster in blue; the darker, the further from 1.
+_SLOWER, _FASTER = ("#8f3a04", "#c96a2b", "#eebd9a"), ("#e4eef8", "#b5d3ee", "#7db0dd", "#3f86c4", "#0b5fa5", "#073d6b")
+EDGES = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)  # of the colours
+
+
+@style.styled
+def speedup_map(n, k, speed, *, label="speed of NVFP4 [BF16 = 1]", ax=None):
+    """Speed against BF16 over the shapes of the weights; the line is where it makes no difference.
+
+    Parameters
+    ----------
+    n, k : array_like of int, shapes (s,) and (t,)
+        Columns and inner dimension [element].
+    speed : array_like of float, shape (s, t)
+        BF16's time over the other [dimensionless]; NaN stays blank.
+    label : str
+        Of the colour bar.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: K [element], y: N [element], one square a shape.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> speedup_map([128, 256], [128, 256], [[0.5, 1.0], [1.5, 2.0]]).get_xlabel()
+    'K [element]'
+    """
+    ax = ax or style.axes(width=6.0, height=4.9)
+    speed = np.ma.masked_invalid(np.asarray(speed, float))
+    colors = ListedColormap([*_SLOWER, *_FASTER])
+    mesh = ax.pcolormesh(np.arange(len(k) + 1), np.arange(len(n) + 1), speed, cmap=colors, norm=BoundaryNorm(EDGES, colors.N))
+    slow = np.asarray(speed.filled(9) < 1)
+    for i, j in zip(*np.nonzero(slow), strict=True):  # the border of the region, square by square
+        for there, line in (((i - 1, j), ((j, j + 1), (i, i))), ((i + 1, j), ((j, j + 1), (i + 1, i + 1))),
+                            ((i, j - 1), ((j, j), (i, i + 1))), ((i, j + 1), ((j + 1, j + 1), (i, i + 1)))):  # fmt: skip
+            inside = 0 <= there[0] < len(n) and 0 <= there[1] < len(k)
+            if inside and not slow[there]:
+                ax.plot(*line, color=style.INK, lw=2)
+    wanted = (128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
+    for axis, values in ((ax.xaxis, list(k)), (ax.yaxis, list(n))):
+        places = [(values.index(v) + 0.5, f"{v}") for v in wanted if v in values]
+        axis.set_ticks([p for p, _ in places], [text for _, text in places])
+    ax.tick_params(axis="x", rotation=45)
+    ax.set_aspect("equal")
+    ax.grid(visible=False)
+    ax.set_xlabel("K [element]")
+    ax.set_ylabel("N [element]")
+    bar = ax.figure.colorbar(mesh, ax=ax, shrink=0.9, ticks=EDGES[1:-1])
+    bar.set_label(label)
+    bar.ax.set_yticklabels([f"{e:g}" for e in EDGES[1:-1]])
+    return ax
+
+
+@style.styled
+def waterfall(before, after, *, names=("BF16", "NVFP4"), ax=None):
+    """From the time of a step in one format to that in another, term by term.
+
+    Parameters
+    ----------
+    before, after : mapping of str to float
+        Term to time [s]; the same keys.
+    names : (str, str)
+        The two formats.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: terms, y: time [ms].
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> waterfall({"ffn": 2e-3}, {"ffn": 1e-3}).get_ylabel()
+    'time of a step [ms]'
+    """
+    ax = ax or style.axes(height=4.0)
+    terms = [t for t in before if before[t] or after[t]]
+    level, total = 1e3 * sum(before.values()), 1e3 * sum(after.values())
+    ax.bar(0, level, 0.62, color=style.GREY)
+    ax.annotate(f"{level:.1f}", (0, level), ha="center", va="bottom")
+    for place, term in enumerate(terms, 1):
+        step = 1e3 * (after[term] - before[term])
+        ax.plot([place - 0.69, place + 0.31], [level, level], color=style.GREY, lw=1)
+        ax.bar(place, step, 0.62, bottom=level, color=style.GREEN if step < 0 else style.ORANGE)
+        ax.annotate(f"{step:+.1f}" if abs(step) > 0.05 else "0", (place, max(level, level + step)), ha="center", va="bottom")
+        level += step
+    last = len(terms) + 1
+    ax.plot([last - 0.69, last + 0.31], [level, level], color=style.GREY, lw=1)
+    ax.bar(last, total, 0.62, color=style.BLUE)
+    ax.annotate(f"{total:.1f}", (last, total), ha="center", va="bottom")
+    labels = [names[0], *(term.replace(" ", "\n") for term in terms), names[1]]
+    ax.set_xticks(range(last + 1), labels, fontsize=8.5)
+    ax.grid(axis="x", visible=False)
+    ax.set_ylabel("time of a step [ms]")
+    return ax
+
+
+@style.styled
+def peak_and_best(rows, *, ax=None):
+    """Figure 6: dense peak by device and format, and the best published GEMM.
+
+    Parameters
+    ----------
+    rows : sequence of (str, float, mapping of str to float)
+        Label, peak [FLOP/s], engine to best rate [FLOP/s], from top to bottom.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: rate [PFLOP/s], y: device and format.
+
+    Notes
+    -----
+    Source: the device catalogue; `hwdesign.timing.silicon`.
+
+    Examples
+    --------
+    >>> peak_and_best([("GB300 NVFP4", 15e15, {"sglang": 6e15})]).get_xlabel()
+    'rate [PFLOP/s]'
+    """
+    ax = ax or style.axes(height=1.2 + 0.42 * len(rows))
+    told = set()
+    for row, (_, peak, best) in enumerate(rows):
+        ax.barh(row, peak / 1e15, 0.62, color=style.GRID, edgecolor=style.GREY, label=None if row else "dense peak")
+        for engine, rate in best.items():
+            color, name = style.FRAMEWORK[engine]
+            ax.plot(rate / 1e15, row, "x", color=color, mew=2.2, ms=8, label=None if engine in told else name)
+            told.add(engine)
+        ax.annotate(
+            f"{max(best.values()) / peak:.0%}", (peak / 1e15, row), xytext=(5, 0), textcoords="offset points", va="center"
+        )
+    ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_xlim(0, 1.12 * max(peak for _, peak, _ in rows) / 1e15)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("rate [PFLOP/s]")
+    ax.legend(fontsize=9, loc="lower right")
+    return ax
