@@ -15,7 +15,7 @@ _ROOFLINE = "amdahl_speedup attainable_flops bound_time break_even_k critical_di
 gemm_read_bytes gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
-_QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
+_QUANTIZATION = "Element Encoded Scheme ELEMENTS SCHEMES cast codes decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"

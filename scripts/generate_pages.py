@@ -198,7 +198,7 @@ def docstring(text):
 def lessons_table():
     """What the notebooks draw and show: name, module, first line of the docstring."""
     body = []
-    for module in ("figures", "show", "tables", "explore", "practice", "exercises"):
+    for module in ("figures", "samples", "live", "show", "tables", "explore", "practice", "exercises"):
         home = importlib.import_module(f"hwdesign.lessons.{module}")
         for name, item in sorted(vars(home).items()):
             local = getattr(item, "__module__", "").startswith(f"hwdesign.lessons.{module}")

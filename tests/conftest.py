@@ -84,9 +84,11 @@ def small(monkeypatch):
     from hwdesign.measure.backends import Backend
 
     sizes = {"m": 16, "n": 32, "k": 32, "sweep": [16, 32], "fine": [16, 20], "copy": [4096], "layer": [(2, 16), (2, 32)]}
+    both = [(2, 96, 64), (16, 32, 32)]
+    formats = {"cpu": {"fp16": both, "fp8": both[:1]}, "cuda": {"fp8": both, "nvfp4": both}}
     monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
     monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
     monkeypatch.setattr(Backend, "arenas", {})
     for kind in ("cpu", "cuda"):
-        monkeypatch.setitem(live.SIZES, kind, sizes)
+        monkeypatch.setitem(live.SIZES, kind, sizes | {"formats": formats[kind]})
     return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)

@@ -94,9 +94,34 @@ def test_attainable_rate_and_bound_are_the_two_roofs():
     assert np.isclose(flops / r.bound_time(flops, moved, **roofs), r.attainable_flops(flops / moved, **roofs))
 
 
+def test_published_limit_of_amdahl():
+    assert r.amdahl_speedup(0.5, 2) == 4 / 3
+    assert r.amdahl_speedup([0.5, 0.75, 0.95], np.inf) == pytest.approx([2, 4, 20])  # a twentieth stays: at most 20 times
+    assert r.amdahl_speedup([0, 0.3, 1], 1).tolist() == [1, 1, 1]
+    assert r.amdahl_speedup(1, 6) == 6 and r.amdahl_speedup(0, 6) == 1 and r.amdahl_speedup(1, np.inf) == np.inf
+    assert np.shape(r.amdahl_speedup([[0.1], [0.2]], [1, 2, 3])) == (2, 3) and np.ndim(r.amdahl_speedup(0.1, 2)) == 0
+
+
+@given(st.floats(0, 1), st.floats(0.01, 100), st.floats(0, 1), st.floats(0.01, 100))
+def test_amdahl_is_the_sum_of_two_times_and_grows_with_share_and_gain(share, gain, more, faster):
+    found = r.amdahl_speedup(share, gain)
+    fast = Fraction(share) / Fraction(gain)
+    assert found == pytest.approx(float(1 / (1 - Fraction(share) + fast)), rel=1e-12)
+    assert min(1, gain) * (1 - 1e-12) <= found <= max(1, gain) * (1 + 1e-12)
+    larger = r.amdahl_speedup(max(share, more), gain)
+    assert larger >= found * (1 - 1e-12) if gain >= 1 else larger <= found * (1 + 1e-12)
+    assert r.amdahl_speedup(share, max(gain, faster)) >= found * (1 - 1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda: r.amdahl_speedup(1.01, 2), "share must be between 0 and 1, got 1.01"),
+        (lambda: r.amdahl_speedup([0.5, -0.1], 2), "share must be between 0 and 1, got -0.1"),
+        (lambda: r.amdahl_speedup(float("nan"), 2), "share must be between 0 and 1, got nan"),
+        (lambda: r.amdahl_speedup("half", 2), "share must be a number"),
+        (lambda: r.amdahl_speedup(0.5, 0), "gain must be > 0, got 0"),
+        (lambda: r.amdahl_speedup(0.5, [2, -3]), "gain must be > 0, got -3"),
         (lambda: r.gemm_flops(1, 1, 0), "k must be >= 1, got 0"),
         (lambda: r.gemm_flops(1, [8, -3], 1), "n must be >= 1, got -3"),
         (lambda: r.gemm_flops(2.5, 1, 1), "m must be a whole number, got 2.5"),

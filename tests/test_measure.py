@@ -166,6 +166,11 @@ def test_data_is_random_and_differs_between_operands():
         (a, b, _), *_ = backend.operands(precision, [(64, 64), (64, 64)], [(64, 64)])[0]
         x, y = backend.double(a, precision), backend.double(b, precision)
         assert np.unique(x).size > (8 if precision == "nvfp4" else 50) and not np.array_equal(x, y) and np.isfinite(x).all()
+    cpu = TorchBackend(stub(), "cpu")
+    for precision in ("fp16", "fp8"):
+        (a, b, _), *_ = cpu.operands(precision, [(64, 64), (64, 64)], [(64, 64)], rotate=False)[0]
+        x, y = cpu.double(a, precision), cpu.double(b, precision)
+        assert np.unique(x).size > 50 and not np.array_equal(x, y) and x.std() == pytest.approx(1, rel=0.1)
     assert gpu().double(gpu().operands("fp16", [(64, 64)], [(64, 64)])[0][0][0], "fp16").std() == pytest.approx(1, rel=0.1)
 
 
@@ -211,6 +216,29 @@ def test_old_gpus_and_old_torch_say_what_is_missing():
     assert str(hw.measure_gemm(64, 64, 64, "fp8", other)) == "gemm fp8: skipped, _scaled_mm() got an unexpected argument"
     with pytest.raises(TypeError, match="a bug"):
         hw.measure_gemm(64, 64, 64, "bf16", other)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "seconds", "said"),
+    [("fp32", "fp16", 1e-3, "fp16 runs at 1 times the speed of fp32"), ("bf16", "fp8", 0.5, "0.002 times the speed of bf16"),
+     ("fp32", "bf16", 9.5e-4, "1.05 times"), ("fp32", "fp16", 9e-4, None), ("fp8", "nvfp4", 1e-3, "nvfp4 runs at 1 times")],
+)  # fmt: skip
+def test_each_format_is_judged_against_the_next_wider_one(wide, narrow, seconds, said):
+    long = {"m": 512, "n": 512, "k": 4096}
+    flags = flag_slow_paths([taken(precision=wide, shape=long), taken(seconds=seconds, precision=narrow, shape=long)])[1].flags
+    assert said in flags[0] if said else flags == ()
+    assert flag_slow_paths([taken(seconds=seconds, precision=narrow, shape=long)])[0].flags == ()  # nothing to compare it with
+
+
+def test_torch_on_a_cpu_says_what_it_multiplies():
+    backend = TorchBackend(stub(), "cpu")
+    assert backend.precisions == ("fp32", "bf16", "fp16", "fp8")
+    assert backend.missing == {"fp64": "torch is timed in fp32 and below", "nvfp4": "torch multiplies no nvfp4 on a CPU"}
+    for old in (stub(formats=()), stub(scaled_mm=False)):
+        backend = TorchBackend(old, "cpu")
+        assert backend.precisions == ("fp32", "bf16", "fp16")
+        said = str(hw.measure_gemm(16, 16, 16, "fp8", backend))
+        assert said == "gemm fp8: skipped, torch 9.9.9+stub has no fp8 matrix multiplication"
 
 
 def test_more_than_the_peak_is_impossible():
@@ -260,7 +288,8 @@ def test_what_a_lower_precision_cannot_speed_up_is_not_suspected():
 
 def test_the_whole_list_runs_on_a_gpu(monkeypatch):
     small = {"m": 64, "n": 64, "k": 64, "sweep": [64, 128], "fine": [80], "layer": [(16, 32)], "tokens": [16], "area": 2**12,
-             "aspect": [0], "square": [64], "copy": [2**12], "attention": [(1, 64)]}  # fmt: skip
+             "formats": {"fp8": [(48, 96, 32)], "nvfp4": [(48, 96, 32)]}, "aspect": [0], "square": [64], "copy": [2**12],
+             "attention": [(1, 64)]}  # fmt: skip
     monkeypatch.setitem(suite.SIZES, "cuda", small)
     steps = []
     found = suite.run_suite(gpu(), limit=0, progress=steps.append)
@@ -270,9 +299,29 @@ def test_the_whole_list_runs_on_a_gpu(monkeypatch):
         "gemm nvfp4: skipped, nvfp4 needs compute capability 10.0 (Blackwell), this GPU has 9.0"
     ]
     assert steps[0].startswith("pass 1, 1 of ") and sum("launch" in s for s in steps) == 3
+    compared = [m.precision for m in found if isinstance(m, hw.Measurement) and m.shape == {"m": 48, "n": 96, "k": 32}]
+    assert compared == ["bf16", "fp8"]
     old = suite.run_suite(gpu(capability=(7, 5)), limit=0)
     assert {m.precision for m in old if getattr(m, "operation", "") == "gemm" and isinstance(m, hw.Measurement)} == {"fp16"}
     assert sum(isinstance(m, hw.Skipped) for m in old) == 3
+
+
+def test_on_a_cpu_fp16_and_fp8_are_only_compared():
+    backend = TorchBackend(stub(), "cpu")
+    labels = {quick: list(suite.cases(backend, quick=quick)) for quick in (False, True)}
+    narrow = [x for x in labels[False] if x.startswith(("gemm fp16", "gemm fp8"))]
+    assert narrow == ["gemm fp16 16 x 512 x 512", "gemm fp16 512 x 1024 x 1024", "gemm fp8 16 x 512 x 512"]
+    for shape in ("16 x 512 x 512", "512 x 1024 x 1024"):
+        assert all(labels[False].count(f"gemm {p} {shape}") == 1 for p in ("bf16", "fp32"))
+    assert {x.split()[1] for x in labels[True] if x.startswith("gemm")} == {"bf16", "fp32"}
+    assert {x.split()[1] for x in suite.cases("numpy") if x.startswith("gemm")} == {"fp32", "fp64"}
+
+
+def test_on_a_gpu_formats_are_compared_at_few_tokens_and_at_many():
+    labels = list(suite.cases(gpu(capability=(10, 0))))
+    wanted = [f"gemm {p} {m} x 8192 x 8192" for p in ("bf16", "fp8", "nvfp4") for m in (16, 8192)]
+    assert all(labels.count(x) == 1 for x in wanted)
+    assert not [x for x in suite.cases(gpu(capability=(10, 0)), quick=True) if " 16 x 8192 x 8192" in x]
 
 
 def test_available_lists_the_stub_and_survives_without_torch(monkeypatch):
@@ -297,7 +346,7 @@ def test_devices_are_recognised_only_where_the_numbers_hold(reported, name):
 # This machine -------------------------------------------------------------------------------------------------------------
 
 
-PAIRS = [("numpy", "fp32"), ("numpy", "fp64"), ("torch-cpu", "fp32"), ("torch-cpu", "bf16")]
+PAIRS = [("numpy", "fp32"), ("numpy", "fp64"), *(("torch-cpu", p) for p in ("fp32", "bf16", "fp16"))]
 
 
 @pytest.mark.parametrize(("name", "precision"), PAIRS)
@@ -308,7 +357,7 @@ def test_this_machine_gives_plausible_numbers(small_cache, name, precision):
     m = hw.measure_gemm(256, 256, 256, precision, backend, rounds=3)
     assert m.flags == () and 1e8 < m.rate < 1e14 and m.repeats >= 27
     attention = hw.measure_attention(2, 128, 8, 2, 64, precision, backend, rounds=1)
-    size = {"fp32": 4, "fp64": 8, "bf16": 2}[precision]
+    size = {"fp32": 4, "fp64": 8, "bf16": 2, "fp16": 2}[precision]
     assert attention.flags == () and attention.nbytes == 2 * (2 * 2 * 64 * 128 + 2 * 8 * 64) * size
     if precision == "fp32":
         copy = hw.measure_copy(2**20, backend, rounds=3)
@@ -320,6 +369,16 @@ def test_a_wrong_result_is_found_on_this_machine(small_cache, monkeypatch):
     backend = small_cache["numpy"]
     monkeypatch.setattr(backend, "gemm", lambda precision, a, w, out: lambda: np.multiply(np.matmul(a, w.T), 1.001, out=out))
     assert hw.measure_gemm(128, 128, 128, "fp64", backend, rounds=1).flags[0].startswith("wrong result: ")
+
+
+def test_fp8_on_this_cpu_is_right_and_timed(small_cache):
+    if "torch-cpu" not in small_cache:
+        pytest.skip("torch is not installed")
+    m = hw.measure_gemm(16, 64, 64, "fp8", small_cache["torch-cpu"], rounds=1)
+    if isinstance(m, hw.Skipped):
+        pytest.skip(str(m))
+    assert not [flag for flag in m.flags if flag.startswith("wrong")] and 1e-7 < m.seconds < 1
+    assert m.nbytes == 16 * 64 + 64 * 64 + 2 * 16 * 64  # outputs are BF16
 
 
 def test_fp8_layout_is_what_a_real_torch_takes(small_cache):

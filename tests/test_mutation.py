@@ -1,9 +1,13 @@
 """A 5 % change of any formula must make an anchored check fail. The checks here hold published or hand-counted numbers only."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 
-from hwdesign.formulas import attention, collectives, experts, roofline, tiling
+from hwdesign.catalogue import benchmarks
+from hwdesign.formulas import attention, collectives, experts, quantization, roofline, tiling
 from hwdesign.timing import gemm, silicon
 
 A4 = {"a": 0.5625, "b": 0.5625}
@@ -25,6 +29,7 @@ ANCHORS = {
     (roofline, "bound_time"): (lambda: roofline.bound_time([15e15, 1], [1, 16e12], peak_flops=15e15, bandwidth=8e12), [1, 2]),
     (roofline, "critical_dimension"): (lambda: roofline.critical_dimension(1875, 0.5625).round(), 527),
     (roofline, "break_even_k"): (lambda: roofline.break_even_k(np.inf, 8192, ridge_point=1875, **A4, c=1).round(), 1002),
+    (roofline, "amdahl_speedup"): (lambda: roofline.amdahl_speedup([0.5, 0.75], [2, np.inf]), [4 / 3, 4]),
     (attention, "attention_flops"): (lambda: attention.attention_flops([4, 4], [4, 8], 1, 1, causal=True), [40, 104]),
     (attention, "cache_read_bytes"): (lambda: attention.cache_read_bytes(1000, 576, 2), 1_152_000),
     (collectives, "transfer_time"): (lambda: collectives.transfer_time([0, 450e9], 2e-6, 450e9), [2e-6, 1.000002]),
@@ -49,6 +54,13 @@ ANCHORS = {
         lambda: tiling.cluster_efficiency([1024, 1280], tile=256, cluster=512, idle=0.5),
         [1, 1280 / 1408],
     ),
+    (quantization, "cast"): (lambda: quantization.cast([2.5, 5.01, 7], "e2m1"), [2, 6, 6]),
+    (quantization, "codes"): (lambda: quantization.codes([448, -448], "e4m3"), [0b0_1111_110, 0b1_1111_110]),
+    (quantization, "encode"): (lambda: quantization.encode([2688] + [3] * 31, "nvfp4").scales, [448, 0.5]),
+    (quantization, "decode"): (lambda: quantization.decode(quantization.encode([7] * 32, "mxfp4")), [6] * 32),
+    (quantization, "saturated"): (lambda: quantization.saturated([7] * 32, quantization.encode([7] * 32, "mxfp4")), [1] * 32),
+    (quantization, "sqnr"): (lambda: quantization.sqnr([10, 10], [9, 11]), 20),
+    (benchmarks, "difference_margin"): (lambda: benchmarks.difference_margin(50, 50, 9604), np.sqrt(2)),  # 1.96 / (2 x 98) each
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
     (gemm, "gemm_seconds"): (lambda: gemm.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),
@@ -59,6 +71,11 @@ def holds(call, value):
     return np.allclose(call(), value, rtol=1e-9)
 
 
+def off(found, factor):
+    """A result off by a factor; of an encoded tensor, its scales."""
+    return dataclasses.replace(found, scales=found.scales * factor) if dataclasses.is_dataclass(found) else found * factor
+
+
 @pytest.mark.parametrize("target", ANCHORS, ids=lambda t: t[1])
 def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, monkeypatch):
     module, name = target
@@ -66,11 +83,12 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
     assert holds(call, value)
     honest = getattr(module, name)
     for factor in (0.95, 1.05):
-        monkeypatch.setattr(module, name, lambda *a, factor=factor, **k: honest(*a, **k) * factor)
+        monkeypatch.setattr(module, name, lambda *a, factor=factor, **k: off(honest(*a, **k), factor))
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-@pytest.mark.parametrize("room", [attention, collectives, experts, roofline, tiling], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("room", [attention, collectives, experts, quantization, roofline, tiling], ids=lambda m: m.__name__)
 def test_every_public_formula_has_an_anchor(room):
-    public = {n for n in vars(room) if not n.startswith("_") and getattr(vars(room)[n], "__module__", "") == room.__name__}
+    own = {n: x for n, x in vars(room).items() if not n.startswith("_") and getattr(x, "__module__", "") == room.__name__}
+    public = {name for name, x in own.items() if not inspect.isclass(x)}
     assert public == {name for module, name in ANCHORS if module is room}

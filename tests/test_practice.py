@@ -55,6 +55,9 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("3.2") == pytest.approx(6.4e9 * 0.5625 / 8e12 / 20e-6, rel=1e-9)
     assert practice.answer("3.3") == pytest.approx((3.9175e12, 2), rel=1e-3)
     assert practice.answer("3.4") == pytest.approx(1.805, rel=1e-3) and practice.answer("3.5") == 128
+    assert practice.answer("4.1") == (9 * 14_680_064, 14_680_064)  # a byte of scales for 8 of elements, 8192 x 1792 blocks
+    assert practice.answer("4.2") == pytest.approx((40, 1.2)) and practice.answer("4.3") == pytest.approx((100 / 49, 4))
+    assert practice.answer("4.4") == pytest.approx(375 / 0.4) and practice.answer("4.5") == 4  # fs of the pass, fs a weight saves
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -117,8 +120,106 @@ def test_weights_that_came_faster_than_memory_fit_into_the_l2_cache():
     assert fast.any() and (size[fast] < d.l2).all() and set(rows["version"][fast]) == {"0.5.6.post2"}
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "23"])
-def test_no_mistake_of_chapters_2_and_3_leads_to_the_right_answer(name):
+def test_sizes_are_those_of_matrices_that_are_stored():
+    for given in EXERCISES["4.1"].variants:
+        row = hw.encode(np.ones((1, given["k"])), given["precision"])
+        scales = row.scales.size * hw.ELEMENTS[row.scheme.scale].bits / 8
+        stored = row.nbytes - 4 * row.scheme.tensor_scale
+        assert EXERCISES["4.1"].solve(**given) == (given["n"] * stored, given["n"] * scales)
+
+
+def test_blocks_by_hand():
+    by_hand = {(13.44, 1.25): (40, 1.2), (13.44, 2.3): (80, 2.4), (5.376, 0.7): (60, 0.72), (26.88, 20): (320, 19.2),
+               (2.688, 1.1): (176, 1.056), (67.2, 0.8): (5.5, 0.825), (40.32, 11): (120, 10.8),
+               (1344, 0.009): (2**-8, 2**-7)}  # fmt: skip
+    assert [tuple(given.values()) for given in EXERCISES["4.2"].variants] == list(by_hand)
+    for given in EXERCISES["4.2"].variants:
+        x = np.zeros((2, 16))
+        x[:, 3] = given["largest"], -given["block"]
+        stored = hw.encode(x, "nvfp4")
+        right = by_hand[tuple(given.values())]
+        assert EXERCISES["4.2"].solve(**given) == pytest.approx(right)
+        assert (stored.scales[1, 0], -hw.decode(stored)[1, 3]) == pytest.approx(right)
+        assert abs(right[1] / given["block"] - 1) > 0.015  # the number itself is another answer
+    assert {value > block for (_, block), (_, value) in by_hand.items()} == {True, False}  # some are cut, some are not
+
+
+def test_two_gains_are_one_after_the_other():
+    for given in EXERCISES["4.3"].variants:
+        share, other = given["products"] / 100, given["attention"] / 100
+        for gain, right in zip((given["gain"], math.inf), EXERCISES["4.3"].solve(**given), strict=True):
+            first = hw.amdahl_speedup(share, gain)
+            assert first * hw.amdahl_speedup(other * first, given["cache_gain"]) == pytest.approx(right)
+
+
+def test_the_pass_pays_from_this_width_on():
+    for given in EXERCISES["4.4"].variants:
+        d, right, tokens = hw.device(given["device"]), EXERCISES["4.4"].solve(**given), 2**20
+        for n, pays in ((math.floor(right), False), (math.ceil(right), True)):
+            terms = {}
+            for form in ("bf16", given["precision"]):
+                ideal = replace(hw.ideal_constants(d, form), quantize_bandwidth=d.memory_bandwidth)
+                terms[form] = hw.gemm_terms(tokens, n, tokens, form, ideal)
+                math_alone = 2 * tokens * n * tokens / d.peak_flops(form)
+                assert terms[form]["longer"] == pytest.approx(math_alone)  # compute-bound, as the question says
+            bf16, narrow = (sum(term.values()) for term in terms.values())
+            assert (narrow < bf16) == pays
+
+
+def test_published_speeds_of_a_layer_that_is_split():
+    published = {("trtllm", 4096, 8192): (2.31, 2.08, 1.55, 1.05), ("sglang", 4096, 8192): (2.48, 2.35, 1.99, 1.57),
+                 ("sglang", 4096, 1): (1.73, 1.48, 1.27, 1.07), ("sglang", 4096, 256): (1.83, 1.41, 1.24, 1.11),
+                 ("sglang", 4096, 4096): (2.20, 1.95, 1.68, 1.41), ("sglang", 2048, 8192): (1.82, 1.60, 1.39, 0.94),
+                 ("trtllm", 4096, 1024): (1.65, 1.27, 0.97, 0.67), ("trtllm", 2048, 8192): (1.50, 1.08, 0.84, 0.58)}  # fmt: skip
+    assert {EXERCISES["4.5"].solve(**given) for given in EXERCISES["4.5"].variants} == {1, 2, 4, 8}
+    for given in EXERCISES["4.5"].variants:
+        engine, h, m, wanted = given.values()
+        speeds = published[engine, h, m]
+        grids = [hw.gemm_grid("GB300", form, engine) for form in ("bf16", "nvfp4")]
+        for t, speed in zip((1, 2, 4, 8), speeds, strict=True):
+            shards = (3 * h // t, h), (h, h // t), (4 * h // t, h), (h, 4 * h // t)
+            bf16, nvfp4 = (sum(grid.at(m, *shard) for shard in shards) for grid in grids)
+            assert bf16 / nvfp4 == pytest.approx(speed, abs=0.006) and abs(speed / wanted - 1) > 0.04
+        assert list(speeds) == sorted(speeds, reverse=True)
+        assert EXERCISES["4.5"].solve(**given) == 2.0 ** (sum(speed > wanted for speed in speeds) - 1)
+        value = EXERCISES["4.5"].mistakes[0](**given)  # the bound and a whole matrix on each GPU: both say the most
+        assert speeds[0] > wanted and value == (None if EXERCISES["4.5"].solve(**given) == 8 else 8)
+
+
+@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4"])
+def test_each_mistake_of_chapter_4_has_its_own_name_with_all_numbers(name):
+    task = EXERCISES[name]
+    for given in task.variants:
+        right, told = task.solve(**given), {}
+        for mistake in task.mistakes:
+            value = mistake(**given)
+            if value is not None:
+                found = tuple(np.atleast_1d(value).astype(float))
+                told[practice._words(mistake)[0]] = practice._judge_numbers(task, given, found, right).misconception
+        assert len(told) >= 4 and all(label == found for label, found in told.items()), (given, told)
+
+
+SAID = [
+    ("4.1", ("132 MB", "14.7 MB"), None), ("4.1", ("117 MB", 0), "scales left out"), ("4.1", "126 MB, 14 MB", "mib for mb"),
+    ("4.1", (117440512, 14680064), "scales left out"), ("4.1", ("1.06 GB", "117 MB"), "bits for bytes"),
+    ("4.2", "40 and 1.2", None), ("4.2", (40, 1.25), "number kept"), ("4.2", (44, 1.32), "rounded to the farther"),
+    ("4.2", (41.67, 1.2), "scale not rounded"), ("4.2", (64, 1.28), "4 for 6"),
+    ("4.3", ("2.04x", "400 %"), None), ("4.3", (2.2, "never"), "gains averaged"), ("4.3", (1.5625, 2.5), "attention as before"),
+    ("4.3", (1.74, 2.68), "speed ups added"), ("4.3", (1.04, 3), "how much faster"),
+    ("4.4", 938, None), ("4.4", "0.9375 k", None), ("4.4", 480, "another format"), ("4.4", 625, "only read"),
+    ("4.4", 469, "narrow product free"), ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
+    ("4.5", 2, "all along n"), ("4.5", 1, "each alone"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, answer, misconception", SAID)
+def test_answers_of_chapter_4(name, answer, misconception):
+    verdict = practice.grade(name, answer)
+    assert verdict.right is (misconception is None) and verdict.misconception == misconception
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "234"])
+def test_no_mistake_of_chapters_2_to_4_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -488,7 +589,8 @@ def test_notebooks_print_the_questions_of_the_registry():
 
 
 @pytest.mark.parametrize(
-    "chapter, start, before", [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", [])]
+    "chapter, start, before",
+    [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", []), (4, "ex4", [])],
 )
 def test_solutions_are_right(capsys, chapter, start, before):
     path = next((ROOT / "notebooks").glob(f"{chapter:02}_*.ipynb"))

@@ -35,9 +35,10 @@ def benchmark_scores():
     ('MMLU-Pro', 85.0, 84.2)
     """
     text = resources.files("hwdesign.catalogue").joinpath("benchmarks.csv").read_text(encoding="utf-8")
-    pairs = {}
+    pairs, source = {}, ""
     for row in csv.DictReader(text.splitlines()):
-        pairs.setdefault((row["model"], row["benchmark"]), []).append(row)
+        source = source if row["source"] == "same" else row["source"]
+        pairs.setdefault((row["model"], row["benchmark"]), []).append(row | {"source": source})
     return tuple(
         MappingProxyType({
             "model": model, "benchmark": benchmark, "wide": wide["format"], "narrow": narrow["format"],

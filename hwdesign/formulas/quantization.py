@@ -444,7 +444,7 @@ def _extent(x):
 def _steps(x, form):
     """Magnitudes and the step of the format at each."""
     size = np.abs(x)
-    exponent = np.maximum(np.frexp(size)[1] - 1, form.exponents[0])
+    exponent = np.maximum(np.where(size, np.frexp(size)[1] - 1, form.exponents[0]), form.exponents[0])  # of zero: the lowest
     return size, np.ldexp(1.0, exponent - form.mantissa_bits)
 
 

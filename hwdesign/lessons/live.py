@@ -166,10 +166,10 @@ def format_gemms(*, rounds=1, stored=None):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     formats, wanted = SIZES[backend.kind]["formats"], []
+    wide = ("fp64", "fp32") if backend.name == "numpy" else ("fp32", "bf16" if "bf16" in backend.precisions else "fp16")
     for shape in dict.fromkeys(shape for shapes in formats.values() for shape in shapes):
-        wide = [p for p in ("fp32", "bf16", *(("fp64",) if backend.name == "numpy" else ())) if p in backend.precisions]
-        narrow = [p for p, shapes in formats.items() if shape in shapes]
-        wanted += [(*shape, p) for p in (*wide, *(narrow if backend.name != "numpy" else ()))]
+        narrow = [p for p, shapes in formats.items() if shape in shapes and backend.name != "numpy"]
+        wanted += [(*shape, p) for p in dict.fromkeys((*wide, *narrow))]
     run = _timed(backend, wanted, [], rounds)
     return replace(run, measurements=tuple(flag_slow_paths(run.measurements)))
 

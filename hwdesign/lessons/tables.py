@@ -9,7 +9,7 @@ from hwdesign.formulas import roofline
 from hwdesign.lessons.show import badge
 from hwdesign.models.layers import transformer_gemms
 
-_NUMBER = re.compile(r"[-+]?[\d.,]+ ?%?")
+_NUMBER = re.compile(r"[-+]?[\d.,]+ ?[%x]?|–")  # a dash stands for a number that is not there
 
 
 class Table:

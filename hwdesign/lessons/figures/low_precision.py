@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from hwdesign.catalogue.precision import precision as as_precision
-from hwdesign.formulas.quantization import ELEMENTS
+from hwdesign.formulas.quantization import ELEMENTS, cast
 from hwdesign.lessons import style
 
 LOOKS = ((style.ORANGE, "^"), (style.BLUE, "o"), (style.PURPLE, "D"), (style.GREEN, "s"), (style.INK, "v"), (style.GREY, "P"))
@@ -46,7 +46,7 @@ def number_lines(rows, *, marks=(), ax=None):
         for value in values:
             ax.annotate(f"{value:.3g}", (value, row), xytext=(0, -20), textcoords="offset points", ha="center", fontsize=8.5)
         for mark in marks:
-            to = values[np.argmin(np.abs(values - mark))]
+            to = float(cast(mark / scale, name)) * scale
             arrow = {"arrowstyle": "->", "color": style.GREY, "lw": 1.2}
             ax.annotate("", (to, row + 0.02), (mark, row + 0.42), arrowprops=arrow)
             ax.annotate(f"{mark:g}", (mark, row + 0.42), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=8.5)

@@ -12,9 +12,9 @@ from hwdesign.lessons.figures.low_precision_speed import speedup_map
 from hwdesign.lessons.samples import SPREAD, outlier_channels, samples
 from hwdesign.timing.silicon import gemm_grid
 
-STRENGTHS = (1, 3, 10, 30, 100, 300)
+STRENGTHS = (1, 10, 30, 100, 300)
 BLOCKS = (8, 16, 32, 64, 128, 256)
-TOKENS = (1, 16, 64, 256, 1024, 2048, 4096, 8192, 32768)
+TOKENS = (1, 64, 1024, 2048, 8192, 32768)
 GRIDS = {
     "E4M3, FP32 scale": "fp8_1x128",
     "E2M1, E4M3 scale": "nvfp4",
@@ -80,6 +80,7 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
     <Explorer outliers: outlier channels, times the others over 1 to 10>
     """
 
+    @style.styled
     def draw(i):
         x = samples("outlier channels", strength=strengths[i])
         curves = {name: ordinary_sqnr(x, scheme, blocks) for name, scheme in GRIDS.items()}
@@ -130,6 +131,7 @@ def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
     x[0, at] = strength * SPREAD
     others = np.arange(columns) != at
 
+    @style.styled
     def draw(i):
         y = decode(encode(x, replace(SCHEMES["nvfp4"], block=(1, sizes[i]))))[0]
         ax = style.axes(height=3.6)
@@ -190,6 +192,7 @@ def explore_speedup(device="GB300", framework="sglang", *, tokens=TOKENS, least=
     high, low = (gemm_grid(device, name, framework) for name in ("bf16", "nvfp4"))
     n, k = low.n[low.n >= least], low.k[low.k >= least]
 
+    @style.styled
     def draw(i):
         m = tokens[i]
         speed = high.at(m, n[:, None], k[None]) / low.at(m, n[:, None], k[None])

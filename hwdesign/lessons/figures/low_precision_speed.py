@@ -90,6 +90,7 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
     """
     ax = ax or style.axes(height=3.8)
     colors = dict(zip(curves, itertools.cycle(color for color, _ in LOOKS[1:])))
+    colors |= {name: color for color, name in style.FRAMEWORK.values() if name in curves}
     for name, speed in curves.items():
         ax.semilogx(m, speed, color=colors[name], lw=1.6, label=name)
     if points:
@@ -138,23 +139,21 @@ def speedup_map(n, k, speed, *, label="speed of NVFP4 [BF16 = 1]", ax=None):
     >>> speedup_map([128, 256], [128, 256], [[0.5, 1.0], [1.5, 2.0]]).get_xlabel()
     'K [element]'
     """
-    ax = ax or style.axes(width=6.0, height=4.9)
+    ax = ax or style.axes(height=4.7)
     speed = np.ma.masked_invalid(np.asarray(speed, float))
     colors = ListedColormap([*_SLOWER, *_FASTER])
-    mesh = ax.pcolormesh(np.arange(len(k) + 1), np.arange(len(n) + 1), speed, cmap=colors, norm=BoundaryNorm(EDGES, colors.N))
-    slow = np.asarray(speed.filled(9) < 1)
-    for i, j in zip(*np.nonzero(slow), strict=True):  # the border of the region, square by square
-        for there, line in (((i - 1, j), ((j, j + 1), (i, i))), ((i + 1, j), ((j, j + 1), (i + 1, i + 1))),
-                            ((i, j - 1), ((j, j), (i, i + 1))), ((i, j + 1), ((j + 1, j + 1), (i, i + 1)))):  # fmt: skip
-            inside = 0 <= there[0] < len(n) and 0 <= there[1] < len(k)
-            if inside and not slow[there]:
-                ax.plot(*line, color=style.INK, lw=2)
+    places, norm = (np.arange(len(x) + 1) for x in (k, n)), BoundaryNorm(EDGES, colors.N)
+    mesh = ax.pcolormesh(*places, speed, cmap=colors, norm=norm, rasterized=True)
+    slow = np.pad(speed.filled(9) < 1, 1, mode="edge")  # the border, in one line of pieces
+    across, down = (np.argwhere(np.diff(slow[cut], axis=axis)) for axis, cut in ((0, np.s_[:, 1:-1]), (1, np.s_[1:-1])))
+    pieces = [((j, i), (j + 1, i)) for i, j in across] + [((j, i), (j, i + 1)) for i, j in down]
+    if pieces:
+        ax.plot(*np.array([(*piece, (np.nan, np.nan)) for piece in pieces]).reshape(-1, 2).T, color=style.INK, lw=2)
     wanted = (128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
     for axis, values in ((ax.xaxis, list(k)), (ax.yaxis, list(n))):
         places = [(values.index(v) + 0.5, f"{v}") for v in wanted if v in values]
         axis.set_ticks([p for p, _ in places], [text for _, text in places])
     ax.tick_params(axis="x", rotation=45)
-    ax.set_aspect("equal")
     ax.grid(visible=False)
     ax.set_xlabel("K [element]")
     ax.set_ylabel("N [element]")

@@ -57,6 +57,7 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
     real = {n: [decode_step(m, device, recipe, batch=b, context=context) for b in batches] for n, m in models.items()}
     bound = {n: decode_step(m, device, recipe, **setting, ideal=True).seconds for n, m in models.items()}
 
+    @style.styled
     def draw(i):
         steps = [real[n][i] for n in models]
         labels = [f"{n} x\n{m.hidden_size}" for n, m in models.items()]
@@ -120,6 +121,7 @@ def explore_depth(
     }
     top = 1.08 * max(float((t / t[:, -1:]).max()) for t in seconds.values())
 
+    @style.styled
     def draw(i):
         ax = style.axes(height=3.9)
         for key, color in zip(slices, itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))):

@@ -1,0 +1,462 @@
+"""The exercises of chapter 4. As in chapter 1, the numbers of a question are typed and everything else is computed."""
+
+import numpy as np
+
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import BF16
+from hwdesign.catalogue.precision import precision as as_precision
+from hwdesign.formulas.quantization import ELEMENTS, cast
+from hwdesign.lessons.exercises.base import ELEMENT, ENGINE, Exercise, unless, variants, with_article
+from hwdesign.models.layers import transformer_gemms
+from hwdesign.timing.gemm import gemm_seconds, ideal_constants
+from hwdesign.timing.silicon import gemm_grid
+from hwdesign.units import fmt
+
+# 4.1 --------------------------------------------------------------------------------------------------------------------
+
+_NUMBERS_1 = variants(
+    "n k precision",
+    (8192, 28672, "nvfp4"),
+    (8192, 28672, "mxfp4"),
+    (5120, 25600, "nvfp4"),
+    (4096, 14336, "mxfp8"),
+    (53248, 16384, "mxfp4"),
+    (28672, 8192, "int4_g128"),
+    (18432, 7168, "fp8_1x128"),
+)
+OTHER_BLOCK = {16: 32, 32: 16, 128: 32}  # [element]
+
+
+def _text_matrix(n, k, precision):
+    return (
+        f"A weight matrix has $N = {n}$ outputs and $K = {k}$ inputs. How many bytes does it take in "
+        f"{as_precision(precision).label}, and how many of them are block scales? A scale of the whole tensor is not counted."
+    )
+
+
+def _matrix(n, k, precision, *, scales=None, scale_bytes=None):
+    """(whole matrix, its block scales) [byte]; `scales` and `scale_bytes` stand in for their number and size."""
+    form = as_precision(precision)
+    scales = n * k / form.block_size if scales is None else scales
+    part = scales * (scale_bytes or form.scale_bits / 8)
+    return n * k * form.bits / 8 + part, part
+
+
+def _scales_left_out(**given):
+    """The size seems to lack the block scales. They are stored beside the elements and are read with them."""
+    return _matrix(**given, scales=0)
+
+
+def _scales_of_another_size(precision, **given):
+    """The scales seem to have the bytes of another format. E4M3 and E8M0 take 1 byte, FP16 takes 2 and FP32 takes 4."""
+    return _matrix(precision=precision, **given, scale_bytes=4 if as_precision(precision).scale_bits == 8 else 1)
+
+
+def _scale_a_row(n, **given):
+    """This counts one scale for each row. A row has many blocks, and each of them has its own."""
+    return _matrix(n, **given, scales=n)
+
+
+def _block_of_another_format(n, k, precision):
+    """The block seems to have the length of another format: 16 elements in NVFP4, 32 in the MX formats, 128 in the others."""
+    return _matrix(n, k, precision, scales=n * k / OTHER_BLOCK[as_precision(precision).block_size])
+
+
+def _size_in_bf16(n, k, precision):
+    """This is the size in BF16. Take the bits of the format that the question names, and add its scales."""
+    return BF16.bytes * n * k, 0.0
+
+
+def _mib_for_mb(**given):
+    """The sizes seem to be in MiB, 1024 x 1024 byte. In this book MB is decimal, 10^6 byte."""
+    return tuple(size / 1.024**2 for size in _matrix(**given))
+
+
+_MATRIX = Exercise(
+    id="4.1",
+    variants=_NUMBERS_1,
+    text=_text_matrix,
+    solve=_matrix,
+    parts=("Whole size", "Scale size"),
+    units=("byte", "bytes", "B"),
+    slips=("bits for bytes", "factor 1000", "factor 10^6", "factor 10^9"),
+    asks='two sizes in bytes (whole matrix, its block scales), as 3000000 or "3 MB"',
+    tolerance=0.01,
+    why="Scales are read with the elements, so they count in memory and in the time of every step with few tokens.",
+    hints=(
+        "Count the elements and the blocks. What does one of each take?",
+        "N K times the bits over 8, and N K over the block times the bytes of a scale. `hw.precision(name)` has all three.",
+    ),
+    mistakes=(_scales_left_out, _scales_of_another_size, _scale_a_row, _block_of_another_format, _size_in_bf16, _mib_for_mb),
+)
+
+
+# 4.2 --------------------------------------------------------------------------------------------------------------------
+
+TOP, REACH = ELEMENTS["e4m3"].largest, ELEMENTS["e2m1"].largest  # 448 and 6
+_NUMBERS_2 = variants(
+    "largest block",
+    (13.44, 1.25),
+    (13.44, 2.3),
+    (5.376, 0.7),
+    (26.88, 20),
+    (2.688, 1.1),
+    (67.2, 0.8),
+    (40.32, 11),
+    (1344, 0.009),  # so small a block has a scale among the subnormals of E4M3, and its largest element is 4
+)
+
+
+def _text_block(largest, block):
+    return (
+        f"A tensor is stored in NVFP4. Its largest magnitude is {largest:g}, and that of one of its blocks is {block:g}. Which "
+        "block scale (E4M3) is stored, and which value does the largest number of the block have when it is read back, with "
+        "all scales?"
+    )
+
+
+def _e4m3(x, rounding="nearest"):
+    return max(float(cast(x, "e4m3", rounding=rounding)), ELEMENTS["e4m3"].smallest)
+
+
+def _block(largest, block, *, tensor=TOP * REACH, reach=REACH, rounded=_e4m3):
+    """(block scale, largest number as it is read back); the keywords stand in for the right ones."""
+    scale = rounded(block * tensor / largest / reach)
+    step = scale * largest / tensor
+    return scale, float(cast(block / step, "e2m1")) * step
+
+
+def _scale_not_rounded(**given):
+    """The block scale seems not to be rounded. It is stored in E4M3, with three bits of mantissa."""
+    return _block(**given, rounded=float)
+
+
+def _power_of_two(**given):
+    """This scale is a power of two, rounded down, as MXFP4 takes it. E4M3 has seven values between two powers of two."""
+    value = _block(**given, rounded=lambda x: float(cast(x, "e8m0", rounding="down")))
+    return unless(_rounded_to_the_farther(**given), value)
+
+
+def _rounded_to_the_farther(**given):
+    """The block scale seems to be rounded to the farther neighbour. E4M3 takes the nearest, even if that cuts a number."""
+    up, down = (_block(**given, rounded=lambda x, way=way: _e4m3(x, way)) for way in ("up", "down"))
+    return down if up == _block(**given) else up
+
+
+def _tensor_scale_left_out(largest, **given):
+    """The tensor scale seems to be missing. It takes the largest block scale of the tensor to 448, the largest of E4M3."""
+    return _block(largest, **given, tensor=largest)
+
+
+def _448_left_out(**given):
+    """The tensor scale seems to lack its 448. It is the largest of the tensor over 448 x 6."""
+    return _block(**given, tensor=REACH)
+
+
+def _4_for_6(**given):
+    """The largest number of the block seems to be taken to 4, as MXFP4 does it. In NVFP4 it becomes 6."""
+    return unless(_block(**given), _block(**given, reach=4))
+
+
+def _number_kept(block, **given):
+    """This is the number as it was. What is read back is its element, an E2M1 value, times both scales."""
+    return _block(block=block, **given)[0], float(block)
+
+
+_BLOCK = Exercise(
+    id="4.2",
+    variants=_NUMBERS_2,
+    text=_text_block,
+    solve=_block,
+    parts=("Block scale", "Largest number"),
+    units=("number", "numbers"),
+    asks="two numbers (block scale, largest number read back)",
+    tolerance=0.01,
+    why="The scale has a rounding error of its own, so even the largest number of a block moves by a few percent.",
+    hints=(
+        "Two scales, one after the other: what is the tensor scale, and which scale does the block ask for?",
+        "Tensor scale: largest over 448 x 6. Block scale: the block's largest over 6 tensor scales, rounded by "
+        '`cast(x, "e4m3")`. Then round the element with `cast(x, "e2m1")` and multiply by both.',
+    ),
+    mistakes=(
+        _scale_not_rounded,
+        _power_of_two,
+        _rounded_to_the_farther,
+        _tensor_scale_left_out,
+        _448_left_out,
+        _4_for_6,
+        _number_kept,
+    ),
+)
+
+
+# 4.3 --------------------------------------------------------------------------------------------------------------------
+
+_NUMBERS_3 = variants(
+    "products gain attention cache_gain",
+    (60, 2.5, 30, 2),
+    (75, 3, 15, 1.5),
+    (50, 3.5, 40, 2),
+    (80, 2, 10, 1.8),
+    (40, 3, 50, 1.6),
+    (70, 2.4, 20, 1.6),
+    (45, 3, 45, 1.8),
+)
+
+
+def _text_step(products, gain, attention, cache_gain):
+    return (
+        f"In a decode step the matrix products take {products} % of the time, and a narrow format makes them {gain:g} times as "
+        f"fast. Attention takes {attention} % and gets {cache_gain:g} times as fast with an FP8 cache. The rest stays as it is. "
+        "How many times as fast is the whole step, and how many times at most, if the products took no time at all?"
+    )
+
+
+def _step(products, gain, attention, cache_gain, *, rest=1.0):
+    """(speed-up, its limit) [dimensionless]; `rest` stands in for the time that is left of the rest."""
+    left = attention / 100 / cache_gain + rest * (1 - (products + attention) / 100)
+    return 1 / (products / 100 / gain + left), 1 / left
+
+
+def _attention_as_before(**given):
+    """Attention seems to stay as it was. Its share gets faster, too."""
+    return _step(**given | {"cache_gain": 1})
+
+
+def _attention_as_before_in_the_limit(**given):
+    """In the limit attention seems to stay as it was. The products take no time there, and attention is still faster."""
+    return _step(**given)[0], _attention_as_before(**given)[1]
+
+
+def _rest_forgotten(**given):
+    """The rest seems to be missing. What gets no faster keeps its share of the old time."""
+    return _step(**given, rest=0.0)
+
+
+def _gains_averaged(products, gain, attention, cache_gain):
+    """This is the mean of the gains, weighted by the old shares. What adds up is the time that is left of each share."""
+    return (products * gain + attention * cache_gain + 100 - products - attention) / 100, np.inf
+
+
+def _speed_ups_multiplied(**given):
+    """The two speed-ups seem to be multiplied. Each share is one of the old step, so add up what is left of the old time."""
+    return tuple(value * _step(**given | {"gain": 1})[0] for value in _attention_as_before(**given))
+
+
+def _speed_ups_added(**given):
+    """The two gains seem to be added, as percentages. Add up the times that are left, and take the quotient at the end."""
+    return tuple(value + _step(**given | {"gain": 1})[0] - 1 for value in _attention_as_before(**given))
+
+
+def _how_much_faster(**given):
+    """This is how much faster it gets. The question asks how many times as fast, which is 1 more."""
+    return tuple(value - 1 for value in _step(**given))
+
+
+_STEP = Exercise(
+    id="4.3",
+    variants=_NUMBERS_3,
+    text=_text_step,
+    solve=_step,
+    parts=("Speed-up", "Limit"),
+    units=("time", "times", "x"),
+    asks="two numbers (speed-up of the step, its limit)",
+    why="What a format does not touch sets the end, however fast the rest becomes.",
+    hints=(
+        "Let the old step take 100 ms. How many are left of each part?",
+        "Divide each share by its gain, add the rest, and take one over the sum. In the limit the products add nothing.",
+    ),
+    mistakes=(
+        _attention_as_before,
+        _attention_as_before_in_the_limit,
+        _rest_forgotten,
+        _gains_averaged,
+        _speed_ups_multiplied,
+        _speed_ups_added,
+        _how_much_faster,
+    ),
+)
+
+
+# 4.4 --------------------------------------------------------------------------------------------------------------------
+
+OTHER_FORMAT = {"fp8": "nvfp4", "nvfp4": "fp8", "mxfp4": "fp8"}
+_NUMBERS_4 = variants(  # each answer lies where both products can be compute-bound
+    "device precision",
+    ("GB300", "fp8"),
+    ("GB200", "nvfp4"),
+    ("B200", "nvfp4"),
+    ("B200", "mxfp4"),
+    ("H200", "fp8"),
+    ("RTX_PRO_6000", "nvfp4"),
+    ("MI300X", "fp8"),
+)
+
+
+def _text_width(device, precision):
+    d, label = as_device(device), as_precision(precision).label
+    wide, narrow = (fmt(d.peak_flops(name), "FLOP/s", digits=4) for name in (BF16, precision))
+    memory = fmt(d.memory_bandwidth, "byte/s", digits=4)
+    return (
+        f"On {with_article(device)} ({memory}; dense peaks of {wide} in BF16, {narrow} in {label}) "
+        f"inputs arrive in BF16. A pass of its own quantizes them to {label}: it reads each element once and writes it once. "
+        f"Beyond which output width $N$ is {label} faster than BF16, pass included, if both products are compute-bound?"
+    )
+
+
+def _width(device, precision, *, moved=None, free=False):
+    """Least N of (4.5) [element]; `moved` [byte] stands in for the bytes of the pass, `free` leaves out the narrow product."""
+    d, form = as_device(device), as_precision(precision)
+    moved = BF16.bytes + form.bytes if moved is None else moved
+    return moved / (2 * d.memory_bandwidth) / (1 / d.peak_flops(BF16) - (0 if free else 1 / d.peak_flops(form)))
+
+
+def _only_read(**given):
+    """The pass seems to read only. It also writes each element, in the narrow format."""
+    return _width(**given, moved=BF16.bytes)
+
+
+def _only_written(precision, **given):
+    """The pass seems to write only. It also reads each element, in BF16."""
+    return _width(precision=precision, **given, moved=as_precision(precision).bytes)
+
+
+def _narrow_product_free(**given):
+    """The narrow product seems to take no time. What pays for the pass is the difference of the two products' times."""
+    return _width(**given, free=True)
+
+
+def _twice(**given):
+    """This is twice the answer. A product has 2 M N K FLOP, so each element of the input takes 2 N of them."""
+    return 2 * _width(**given)
+
+
+def _critical_width(device, precision):
+    """This is the critical dimension of chapter 1, where the product turns compute-bound. Here a pass is to be paid for."""
+    value = as_device(device).ridge(precision) * as_precision(precision).bytes / 2
+    return unless(_only_written(device=device, precision=precision), value, 0.01)
+
+
+def _another_format(device, precision):
+    """This is the width for another format. Peak and bytes must both be those of the format that the question names."""
+    other = OTHER_FORMAT[precision]
+    return _width(device, other) if as_precision(other).rate in as_device(device).dense_peak else None
+
+
+_WIDTH = Exercise(
+    id="4.4",
+    variants=_NUMBERS_4,
+    text=_text_width,
+    solve=_width,
+    units=ELEMENT,
+    slips=("bits for bytes", "factor 1000", "factor 10^6"),
+    asks="a width N in elements",
+    why="Below this width the narrow format loses however many tokens come: the pass grows with them as the product does.",
+    hints=(
+        "Write down the time of the pass and the time that the narrower product saves. Which factors do they share?",
+        "Pass: M K (2 + a) / W. Saved: 2 M N K (1 / P_wide - 1 / P_narrow). Set them equal and solve for N.",
+    ),
+    mistakes=(_only_read, _only_written, _narrow_product_free, _twice, _critical_width, _another_format),
+)
+
+
+# 4.5 --------------------------------------------------------------------------------------------------------------------
+
+OTHER_ENGINE = {"sglang": "trtllm", "trtllm": "sglang"}
+_NUMBERS_5 = variants(
+    "engine hidden m wanted",
+    ("trtllm", 4096, 8192, 1.4),
+    ("sglang", 4096, 8192, 1.8),
+    ("sglang", 4096, 1, 1.2),
+    ("sglang", 4096, 256, 1.3),
+    ("sglang", 4096, 4096, 1.3),
+    ("sglang", 2048, 8192, 1.3),
+    ("trtllm", 4096, 1024, 1.2),
+    ("trtllm", 2048, 8192, 1.2),
+)
+
+
+def _text_design(engine, hidden, m, wanted):
+    return (
+        f"A plain layer with $H = {hidden}$ and a feed-forward width of $4H$ is split over 1, 2, 4 or 8 GB300 by tensor "
+        "parallelism: QKV and the up-projection along $N$, the attention output and the down-projection along $K$. Take the "
+        f"published times of its four products on one GPU, `hw.gemm_grid`, with {ENGINE[engine]} at $M = {m}$. On how many GPUs "
+        f"at most are the four together at least {wanted:g} times as fast in NVFP4 as in BF16?"
+    )
+
+
+def _shards(hidden, ways, along_k=("attention output", "down")):
+    """(N, K) of one GPU [element], for each of the four products."""
+    layer = transformer_gemms(1, hidden_size=hidden, intermediate_size=4 * hidden)
+    return [(int(g.n), int(g.k) // ways) if g.name in along_k else (int(g.n) // ways, int(g.k)) for g in layer]
+
+
+def _published(engine, precision, m, n, k):
+    return float(gemm_grid("GB300", precision, engine).at(m, n, k))
+
+
+def _bound(engine, precision, m, n, k):
+    return float(gemm_seconds(m, n, k, precision, ideal_constants("GB300", precision)))
+
+
+def _most(engine, hidden, m, wanted, *, seconds=_published, speed=lambda wide, narrow: sum(wide) / sum(narrow), **split):
+    """Most GPUs at which NVFP4 is fast enough, None where it never is; the keywords stand in for the right way."""
+    fast = []
+    for ways in (1, 2, 4, 8):
+        times = [[seconds(engine, form, m, n, k) for n, k in _shards(hidden, ways, **split)] for form in ("bf16", "nvfp4")]
+        fast += [float(ways)] if speed(*times) >= wanted else []
+    return max(fast, default=None)
+
+
+def _wrong(way, **given):
+    return unless(_most(**given), _most(**given | way))
+
+
+def _bound_or_whole_matrices(**given):
+    """The published speed falls short here. Three slips may lead to this number: the bound in place of published times, the
+    times of whole matrices in place of shards, or another engine."""
+    return _wrong({"seconds": _bound}, **given)
+
+
+def _another_engine(engine, **given):
+    """With another engine this would be right. Look at the last argument of `hw.gemm_grid`."""
+    return _wrong({"engine": OTHER_ENGINE[engine]}, engine=engine, **given)
+
+
+def _each_alone(**given):
+    """Up to here each of the four products is fast enough by itself. The four together are asked: add up their times first."""
+    return _wrong({"speed": lambda wide, narrow: min(np.divide(wide, narrow))}, **given)
+
+
+def _all_along_n(**given):
+    """With all four split along N this would be right. Attention output and down-projection keep N = H, and their K shrinks."""
+    return _wrong({"along_k": ()}, **given)
+
+
+def _half_as_many(**given):
+    """This many are fast enough. So are twice as many, and the question asks for the most."""
+    return _most(**given) / 2 if _most(**given) > 1 else None
+
+
+def _twice_as_many(**given):
+    """On this many GPUs NVFP4 falls short. Half as many are the most that reach it."""
+    return _most(**given) * 2 if _most(**given) < 8 else None
+
+
+_DESIGN = Exercise(
+    id="4.5",
+    variants=_NUMBERS_5,
+    text=_text_design,
+    solve=_most,
+    units=("GPU", "GPUs", "way", "ways"),
+    asks="a number of GPUs",
+    tolerance=0.0,
+    why="Splitting makes products small, and small products gain little from a narrow format.",
+    hints=(
+        "List N and K of the four products on one GPU, for 1, 2, 4 and 8 GPUs.",
+        'Sum `hw.gemm_grid("GB300", form, engine).at(m, n, k)` over the four, in both forms, and divide BF16 by NVFP4.',
+    ),
+    mistakes=(_bound_or_whole_matrices, _another_engine, _each_alone, _all_along_n, _half_as_many, _twice_as_many),
+)
+
+EXERCISES = (_MATRIX, _BLOCK, _STEP, _WIDTH, _DESIGN)
