@@ -11,8 +11,8 @@ import importlib
 
 __version__ = "0.1.0"
 
-_ROOFLINE = "amdahl_speedup attainable_flops bound_time break_even_k critical_dimension gemm_bytes gemm_flops gemm_intensity \
-gemm_read_bytes gemm_write_bytes intensity ridge"
+_ROOFLINE = "amdahl_speedup attainable_flops bound_time break_even_area break_even_k break_even_n critical_dimension gemm_bytes \
+gemm_flops gemm_intensity gemm_read_bytes gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
 _QUANTIZATION = "Element Encoded Scheme ELEMENTS SCHEMES cast codes decode encode saturated sqnr"

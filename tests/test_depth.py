@@ -13,7 +13,7 @@ from stub_torch import stub
 import hwdesign as hw
 from hwdesign.lessons import figures, live
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
-from hwdesign.lessons.show import png_uri
+from hwdesign.lessons.show import webp_uri
 from hwdesign.measure import suite
 from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import load_run, shipped_runs
@@ -432,7 +432,7 @@ def test_axes_name_quantity_and_unit(draw, x, y):
     assert (ax.get_xlabel(), ax.get_ylabel()) == (x, y)
     for label, ticks in ((x, ax.get_xticklabels()), (y, ax.get_yticklabels())):
         assert label[:1] == label[:1].lower() and (label or all(t.get_text() for t in ticks))  # the ticks are names then
-    assert ax.get_title() == "" and png_uri(ax) == png_uri(draw())
+    assert ax.get_title() == "" and webp_uri(ax) == webp_uri(draw())
 
 
 # Sliders ------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from PIL import Image
 import hwdesign as hw
 from hwdesign.lessons import figures, style, tables
 from hwdesign.lessons.explore import Explorer, Frame
-from hwdesign.lessons.show import Shown, badge, figure_html, png_uri, svg_uri
+from hwdesign.lessons.show import Shown, badge, figure_html, webp_uri, svg_uri
 from hwdesign.measure.runs import load_run, shipped_runs
 
 ALT = "time [s] against size [element], 3 points"
@@ -28,14 +28,14 @@ def picture(uri):
 def test_figures_are_opaque_and_leave_no_trace_in_matplotlib():
     before = dict(matplotlib.rcParams)
     ax = figures.roofline("GB300", "nvfp4", {"A": 474.0}, measured={"B": (474.0, 1e15)})
-    assert picture(png_uri(ax)).convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)
+    assert picture(webp_uri(ax)).convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)
     assert b"fill: #ffffff" in base64.b64decode(svg_uri(ax).split(",")[1])[:2000]
     assert dict(matplotlib.rcParams) == before
 
 
 def test_equal_figures_give_equal_bytes():
     a, b = (figures.saturation_ladder({"bound": 821.0}, 3477.0, xlabel="K") for _ in range(2))
-    assert svg_uri(a) == svg_uri(b) and png_uri(a) == png_uri(b)
+    assert svg_uri(a) == svg_uri(b) and webp_uri(a) == webp_uri(b)
 
 
 def test_ink_is_readable_on_the_background():

@@ -14,7 +14,7 @@ from stub_torch import stub
 import hwdesign as hw
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.tile_alignment import TIERS, WAVES
-from hwdesign.lessons.show import png_uri
+from hwdesign.lessons.show import webp_uri
 from hwdesign.measure import suite
 from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import load_run, shipped_runs
@@ -235,7 +235,7 @@ def test_axes_name_quantity_and_unit(draw, x, y):
     ax = draw()
     assert (ax.get_xlabel(), ax.get_ylabel()) == (x, y)
     assert y or all(t.get_text() for t in ax.get_yticklabels())  # the ticks are names then
-    assert ax.get_title() == "" and png_uri(ax) == png_uri(draw())
+    assert ax.get_title() == "" and webp_uri(ax) == webp_uri(draw())
 
 
 # Sliders ------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import hwdesign as hw
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.low_precision_sliders import DEFINED, GRIDS
 from hwdesign.lessons.samples import KINDS, outlier_channels, samples
-from hwdesign.lessons.show import png_uri
+from hwdesign.lessons.show import webp_uri
 from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import load_run, shipped_runs
 
@@ -28,20 +28,25 @@ ENGINES = ("sglang", "trtllm")
 
 def test_scores_are_the_published_ones_each_with_its_source():
     found = hw.benchmark_scores()
-    told = {(x["model"].split()[0], x["benchmark"]): (x["before"], x["after"]) for x in found}
-    assert len(found) == len(told) == 10
+    told = {(x["model"].removesuffix(" hybrid pretrained in NVFP4"), x["benchmark"]): (x["before"], x["after"]) for x in found}
+    assert len(found) == len(told) == 14
     assert told == {
         ("DeepSeek-R1-0528", "MMLU-Pro"): (85, 84.2), ("DeepSeek-R1-0528", "GPQA Diamond"): (81, 80),
         ("DeepSeek-R1-0528", "LiveCodeBench"): (77, 76.3), ("DeepSeek-R1-0528", "SciCode"): (40, 40.1),
         ("DeepSeek-R1-0528", "MATH-500"): (98, 98.1), ("DeepSeek-R1-0528", "AIME 2024"): (89, 91.3),
         ("Qwen3.6-35B-A3B", "MMLU-Pro"): (85.6, 85), ("Qwen3.6-35B-A3B", "GPQA Diamond"): (84.9, 84.8),
         ("Qwen3.6-35B-A3B", "AIME 2025"): (89.2, 88.8), ("12B", "MMLU-Pro"): (62.62, 62.58),
+        ("Llama-3.1-8B, rounded", "MMLU"): (72.8, 67), ("Llama-3.1-8B, rounded", "GSM8K"): (85.1, 77.4),
+        ("Llama-3.1-8B, retrained", "MMLU"): (72.8, 68.9), ("Llama-3.1-8B, retrained", "GSM8K"): (85.1, 81.6),
     }  # fmt: skip
-    assert {x["wide"] for x in found if x["model"].startswith("Qwen")} == {"bf16"} and {x["narrow"] for x in found} == {"nvfp4"}
-    sources = {x["model"].split()[0]: x["source"] for x in found}
+    assert {x["model"].split("-")[0] for x in found if x["wide"] == "bf16"} == {"Qwen3.6", "Llama"}
+    assert {x["wide"] for x in found} == {"bf16", "fp8"} and {x["narrow"] for x in found} == {"nvfp4"}
+    sources = {x["model"]: x["source"] for x in found}
     assert "model card" in sources["DeepSeek-R1-0528"] and "Artificial Analysis" in sources["DeepSeek-R1-0528"]
-    assert "model card" in sources["Qwen3.6-35B-A3B"] and "arXiv 2509.25149" in sources["12B"]
-    assert all(x["source"] == sources[x["model"].split()[0]] for x in found)  # none says "same"
+    assert "model card" in sources["Qwen3.6-35B-A3B"] and "arXiv 2509.25149" in sources["12B hybrid pretrained in NVFP4"]
+    for way, how in (("rounded", "round to nearest"), ("retrained", "quantization-aware training")):
+        assert re.search(rf"model card \(an excerpt\); {how}$", sources[f"Llama-3.1-8B, {way}"])
+    assert all(x["source"] == sources[x["model"]] for x in found)  # none says "same"
     with pytest.raises(TypeError):
         found[0]["after"] = 99.0
 
@@ -49,7 +54,10 @@ def test_scores_are_the_published_ones_each_with_its_source():
 def test_questions_are_counted_or_unknown():
     counted = {x["benchmark"]: x["questions"] for x in hw.benchmark_scores()}
     assert np.isnan(counted.pop("LiveCodeBench"))
-    assert counted == {"MMLU-Pro": 12032, "GPQA Diamond": 198, "SciCode": 338, "MATH-500": 500, "AIME 2024": 30, "AIME 2025": 30}
+    assert counted == {
+        "MMLU-Pro": 12032, "GPQA Diamond": 198, "SciCode": 338, "MATH-500": 500, "AIME 2024": 30, "AIME 2025": 30,
+        "MMLU": 14042, "GSM8K": 1319,
+    }  # fmt: skip
     for x in hw.benchmark_scores():
         if x["questions"] == 30:  # one run of 30 questions gives multiples of a thirtieth; these are means of several
             assert round(x["before"] * 30 / 100) * 100 / 30 != pytest.approx(x["before"], abs=0.02)
@@ -65,17 +73,57 @@ def test_nineteen_of_twenty_drawn_differences_lie_within_the_margin(before, afte
     assert (np.abs(difference - (after - before)) <= margin).mean() == pytest.approx(0.95, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("shares", "questions"),
+    [((98, 98), 500), ((89, 95), 30), ((89, 89), 30), ((60, 95), 30), ((99, 90), 100), ((99.5, 99.5), 30), ((50, 50), 10)],
+)
+def test_the_margin_of_scores_as_drawn_holds_for_few_questions_and_near_100_percent(shares, questions):
+    draws = np.random.default_rng(1).binomial(questions, np.divide(shares, 100)[:, None], (2, 100_000))
+    before, after = 100 * draws / questions
+    off, margin = after - before - (shares[1] - shares[0]), hw.difference_margin(before, after, questions)
+    assert (np.abs(off) <= margin).mean() >= (0.93 if questions >= 30 else 0.88)
+    added = 100 * (draws + 1) / (questions + 2)  # with the two answers the middle moves too: the published interval
+    assert (np.abs(added[1] - added[0] - (shares[1] - shares[0])) <= margin).mean() >= 0.945
+    assert hw.difference_margin(100, 100, questions) > 0  # where a normal interval of the scores has no width
+
+
+@pytest.mark.parametrize(("flipped", "change", "questions"), [(0.05, 0, 12032), (0.05, -0.008, 12032), (0.3, 0.01, 500)])
+def test_the_margin_of_pairs_is_what_pairs_draw(flipped, change, questions):
+    lost, gained = (flipped - change) / 2, (flipped + change) / 2  # the rest is right in both formats, or wrong in both
+    drawn = np.random.default_rng(2).multinomial(questions, [lost, gained, 0.8 - lost, 0.2 - gained], 200_000)
+    difference = 100 * (drawn[:, 1] - drawn[:, 0]) / questions
+    margin = hw.difference_margin(80, 80 + 100 * change, questions, flipped=flipped)
+    assert margin == pytest.approx(1.96 * difference.std(), rel=0.01)
+    assert (np.abs(difference - 100 * change) <= margin).mean() == pytest.approx(0.95, abs=0.01)
+    assert margin < hw.difference_margin(80, 80 + 100 * change, questions)
+
+
 def test_margins_by_hand():
-    assert hw.difference_margin(50, 50, 9604) == pytest.approx(np.sqrt(2))  # 1.96 x 50 / 98 for one score
-    assert hw.difference_margin(90, 80, 100) == pytest.approx(9.8)  # 0.09 + 0.16 = 0.5^2
-    assert hw.difference_margin(100, 0, 10) == 0 and np.isnan(hw.difference_margin(80, 81, np.nan))
-    wide = hw.difference_margin([90, 50], [80, 50], [[100], [400]])
-    assert wide.shape == (2, 2) and wide[0] == pytest.approx(2 * wide[1]) and np.ndim(hw.difference_margin(1, 2, 3)) == 0
+    assert hw.difference_margin(50, 50, 9602) == pytest.approx(np.sqrt(2))  # 1.96 x 50 / 98 for one score of 9602 + 2
+    assert hw.difference_margin(90, 80, 98) == pytest.approx(19.6 * np.sqrt(0.2599))  # 0.892 and 0.794 of 100
+    assert hw.difference_margin(100, 0, 10) == pytest.approx(196 * np.sqrt(22 / 144 / 12))  # 11 and 1 of 12, so not 0
+    assert hw.difference_margin(85, 84.2, 10**4, flipped=0.04) == pytest.approx(0.392)  # 1.96 x 0.2 / 100
+    assert np.isnan(hw.difference_margin(80, 81, np.nan)) and np.isnan(hw.difference_margin(80, 81, np.nan, flipped=0.1))
+    assert hw.difference_margin(80, 80, 100, flipped=0) == 0
+    # Answers of independent draws differ on u (1 - v) + v (1 - u) of the questions: then both margins are the same.
+    assert hw.difference_margin(80, 80, 10**8, flipped=0.32) == pytest.approx(hw.difference_margin(80, 80, 10**8))
+    wide = hw.difference_margin([50, 90], [50, 80], [[98], [398]])
+    assert wide.shape == (2, 2) and wide[0, 0] == pytest.approx(2 * wide[1, 0]) == pytest.approx(9.8 * np.sqrt(2))
+    assert np.ndim(hw.difference_margin(1, 2, 3)) == 0
+    assert hw.difference_margin(50, 50, [100, 400], flipped=[[0.25], [0.01]]) == pytest.approx(
+        np.array([[9.8, 4.9], [1.96, 0.98]])
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        ((50, 50, 10, 1.5), "flipped must be between 0 and 1, got 1.5"),
+        ((50, 50, 10, [0.1, -0.1]), "flipped must be between 0 and 1, got -0.1"),
+        ((50, 50, 10, np.nan), "flipped must be between 0 and 1, got nan"),
+        ((50, 50, 10, "many"), "flipped must be a number"),
+        (([1, 2], 50, [1, 2, 3]), r"before, after, questions must broadcast .* before \(2,\), after \(\), questions \(3,\)"),
+        ((50, 50, [1, 2], [0, 0, 0]), r"questions, flipped must broadcast .* questions \(2,\), flipped \(3,\)"),
         ((101, 50, 10), "before must be between 0 and 100, got 101"),
         ((50, [50, -1], 10), "after must be between 0 and 100, got -1"),
         ((np.nan, 50, 10), "before must be between 0 and 100, got nan"),
@@ -84,17 +132,41 @@ def test_margins_by_hand():
     ],
 )
 def test_what_is_no_score_is_refused(call, says):
+    scores, more = call[:3], call[3:]
     with pytest.raises(ValueError, match=says):
-        hw.difference_margin(*call)
+        hw.difference_margin(*scores, **dict(zip(["flipped"], more, strict=False)))
 
 
-def test_no_published_difference_exceeds_its_margin():
-    inside = [
-        abs(x["after"] - x["before"]) < hw.difference_margin(x["before"], x["after"], x["questions"])
+def test_no_difference_of_a_large_model_exceeds_its_margin_and_each_of_a_small_one_does():
+    found = {
+        (x["model"], x["benchmark"]): abs(x["after"] - x["before"])
+        / hw.difference_margin(x["before"], x["after"], x["questions"])
         for x in hw.benchmark_scores()
         if not np.isnan(x["questions"])
-    ]
-    assert inside == [True] * 9
+    }
+    beyond = {key for key, ratio in found.items() if ratio > 1}
+    assert beyond == {(f"Llama-3.1-8B, {way}", on) for way in ("rounded", "retrained") for on in ("MMLU", "GSM8K")}
+    assert len(found) == 13 and max(found[key] for key in set(found) - beyond) < 0.9 and min(found[key] for key in beyond) > 1.2
+
+
+def test_two_large_models_together_lose_more_than_their_margin():
+    pair = [x for x in hw.benchmark_scores() if x["benchmark"] == "MMLU-Pro" and x["model"].startswith(("DeepSeek", "Qwen"))]
+    lost = np.mean([x["after"] - x["before"] for x in pair])
+    margins = [hw.difference_margin(x["before"], x["after"], x["questions"]) for x in pair]
+    together = np.hypot(*margins) / 2  # of the mean of two independent differences
+    assert len(pair) == 2 and (round(lost, 2), round(together, 2)) == (-0.7, 0.64)
+    assert together == pytest.approx(hw.difference_margin(85.3, 84.6, 2 * 12032), rel=1e-3)  # as one model on twice the questions
+    assert all(abs(x["after"] - x["before"]) < margin for x, margin in zip(pair, margins, strict=True))
+
+
+def test_training_in_the_narrow_format_wins_back_a_third_to_a_half():
+    after = {(x["model"].split()[-1], x["benchmark"]): (x["before"], x["after"], x["questions"]) for x in hw.benchmark_scores()}
+    back = {}
+    for on in ("MMLU", "GSM8K"):
+        (before, rounded, n), (_, retrained, _) = after["rounded", on], after["retrained", on]
+        assert retrained - rounded > hw.difference_margin(rounded, retrained, n)
+        back[on] = round((retrained - rounded) / (before - rounded), 2)
+    assert back == {"MMLU": 0.33, "GSM8K": 0.55}
 
 
 # Samples ------------------------------------------------------------------------------------------------------------------
@@ -212,6 +284,10 @@ def test_quantizing_the_inputs_pays_from_480_columns_on():
         return flops / gb300.peak_flops("bf16") - flops / gb300.peak_flops("nvfp4") - m * k * (2 + hw.NVFP4.bytes) / 8e12
 
     assert gain(480) < 0 < gain(481) and round(320.3125 / (0.8 - 0.8 / 6), 2) == 480.47
+    found = hw.break_even_n(
+        gb300.peak_flops("bf16"), gb300.peak_flops("nvfp4"), bandwidth=gb300.memory_bandwidth, moved=2 + hw.NVFP4.bytes
+    )
+    assert round(float(found), 2) == 480.47
 
 
 def test_most_that_a_format_gains_on_a_gb300():
@@ -418,7 +494,7 @@ def test_axes_name_quantity_and_unit(draw, x, y):
     assert (ax.get_xlabel(), ax.get_ylabel()) == (x, y)
     for label, ticks in ((x, ax.get_xticklabels()), (y, ax.get_yticklabels())):
         assert label or all(t.get_text() for t in ticks)  # the ticks are names then
-    assert ax.get_title() == "" and png_uri(ax) == png_uri(draw())
+    assert ax.get_title() == "" and webp_uri(ax) == webp_uri(draw())
 
 
 # Sliders ------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,11 @@ ANCHORS = {
     (roofline, "bound_time"): (lambda: roofline.bound_time([15e15, 1], [1, 16e12], peak_flops=15e15, bandwidth=8e12), [1, 2]),
     (roofline, "critical_dimension"): (lambda: roofline.critical_dimension(1875, 0.5625).round(), 527),
     (roofline, "break_even_k"): (lambda: roofline.break_even_k(np.inf, 8192, ridge_point=1875, **A4, c=1).round(), 1002),
+    (roofline, "break_even_n"): (lambda: roofline.break_even_n(2.5e15, 15e15, bandwidth=8e12, moved=2.5625).round(), 480),
+    (roofline, "break_even_area"): (
+        lambda: roofline.break_even_area(1e-6, bandwidth=8e12, wide_bytes=2, narrow_bytes=[1, 0.4]),
+        [8e6, 5e6],
+    ),
     (roofline, "amdahl_speedup"): (lambda: roofline.amdahl_speedup([0.5, 0.75], [2, np.inf]), [4 / 3, 4]),
     (attention, "attention_flops"): (lambda: attention.attention_flops([4, 4], [4, 8], 1, 1, causal=True), [40, 104]),
     (attention, "cache_read_bytes"): (lambda: attention.cache_read_bytes(1000, 576, 2), 1_152_000),
@@ -60,7 +65,10 @@ ANCHORS = {
     (quantization, "decode"): (lambda: quantization.decode(quantization.encode([7] * 32, "mxfp4")), [6] * 32),
     (quantization, "saturated"): (lambda: quantization.saturated([7] * 32, quantization.encode([7] * 32, "mxfp4")), [1] * 32),
     (quantization, "sqnr"): (lambda: quantization.sqnr([10, 10], [9, 11]), 20),
-    (benchmarks, "difference_margin"): (lambda: benchmarks.difference_margin(50, 50, 9604), np.sqrt(2)),  # 1.96 / (2 x 98) each
+    (benchmarks, "difference_margin"): (  # 1.96 x 50 / 98 each, of 9602 + 2 questions; 1.96 x 50 / 49
+        lambda: [benchmarks.difference_margin(50, 50, 9602), benchmarks.difference_margin(80, 79, 2401, flipped=0.25)],
+        [np.sqrt(2), 2],
+    ),
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
     (gemm, "gemm_seconds"): (lambda: gemm.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),

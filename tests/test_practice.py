@@ -57,7 +57,8 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("3.4") == pytest.approx(1.805, rel=1e-3) and practice.answer("3.5") == 128
     assert practice.answer("4.1") == (9 * 14_680_064, 14_680_064)  # a byte of scales for 8 of elements, 8192 x 1792 blocks
     assert practice.answer("4.2") == pytest.approx((40, 1.2)) and practice.answer("4.3") == pytest.approx((100 / 49, 4))
-    assert practice.answer("4.4") == pytest.approx(375 / 0.4) and practice.answer("4.5") == 4  # fs of the pass, fs a weight saves
+    assert practice.answer("4.4") == pytest.approx((375 / 0.4, 24))  # fs of the pass, fs a weight saves; 24 MB in 3 µs
+    assert practice.answer("4.5") == 4
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -154,7 +155,7 @@ def test_two_gains_are_one_after_the_other():
 
 def test_the_pass_pays_from_this_width_on():
     for given in EXERCISES["4.4"].variants:
-        d, right, tokens = hw.device(given["device"]), EXERCISES["4.4"].solve(**given), 2**20
+        d, (right, _), tokens = hw.device(given["device"]), EXERCISES["4.4"].solve(**given), 2**20
         for n, pays in ((math.floor(right), False), (math.ceil(right), True)):
             terms = {}
             for form in ("bf16", given["precision"]):
@@ -164,6 +165,50 @@ def test_the_pass_pays_from_this_width_on():
                 assert terms[form]["longer"] == pytest.approx(math_alone)  # compute-bound, as the question says
             bf16, narrow = (sum(term.values()) for term in terms.values())
             assert (narrow < bf16) == pays
+
+
+def test_the_fixed_time_pays_from_this_many_weights_on():
+    by_hand = {("GB300", "fp8"): 8 * 3, ("GB200", "nvfp4"): 8 * 1.5 / 1.4375, ("B200", "nvfp4"): 7.7 * 4 / 1.4375,
+               ("B200", "mxfp4"): 7.7 * 0.8 / 1.46875, ("H200", "fp8"): 4.8 * 2.5, ("RTX_PRO_6000", "nvfp4"): 1.597 * 6 / 1.4375,
+               ("MI300X", "fp8"): 5.3 * 5}  # fmt: skip
+    assert len(EXERCISES["4.4"].variants) == len(by_hand)
+    for given in EXERCISES["4.4"].variants:
+        form, fixed, millions = given["precision"], given["microseconds"], EXERCISES["4.4"].solve(**given)[1]
+        assert 0.8 <= fixed <= 6 and f"= {fixed:g}$ µs more" in EXERCISES["4.4"].text(**given)
+        assert millions == pytest.approx(by_hand[given["device"], form])
+        for factor, pays in ((0.99, False), (1.01, True)):
+            rows = round(millions * 1e6 * factor / 4096)
+            reading = {}
+            for name in ("bf16", form):
+                terms = hw.gemm_terms(1, rows, 4096, name, hw.ideal_constants(given["device"], name))
+                weights = rows * 4096 * hw.precision(name).bytes / hw.device(given["device"]).memory_bandwidth
+                reading[name] = terms["longer"]
+                assert terms["longer"] == pytest.approx(weights, rel=0.002)  # the weights set the time, as the question says
+            assert (reading[form] + fixed * 1e-6 < reading["bf16"]) == pays
+
+
+def test_mistakes_of_4_4_by_hand():
+    given = {"device": "GB200", "precision": "nvfp4", "microseconds": 1.5}  # 8 TB/s, 2.5 and 10 PFLOP/s, 12 MB in 1.5 µs
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["4.4"].mistakes}
+    width, area = 2.5625 / 16e12 / (0.3 / 1e15), 12 / 1.4375  # 1 / 2.5 - 1 / 10 = 0.3
+    by_hand = {"only read": (width * 2 / 2.5625, area), "only written": (width * 0.5625 / 2.5625, area),
+               "twice": (2 * width, area), "narrow product free": (2.5625 / 16e12 * 2.5e15, area), "another format": (937.5, 12),
+               "scales forgotten": (width * 2.5 / 2.5625, 8), "narrow bytes alone": (width, 12 / 0.5625),
+               "divided by 2": (width, 6), "ratio for difference": (width, 12 / (2 / 0.5625)),
+               "not in millions": (width, area * 1e6), "critical width": (10e15 / 8e12 * 0.5625 / 2, area)}  # fmt: skip
+    assert EXERCISES["4.4"].solve(**given) == pytest.approx((width, area)) and set(found) == set(by_hand)
+    for name, value in found.items():
+        assert value == pytest.approx(by_hand[name]), name
+
+
+def test_questions_of_4_3_and_4_5_say_what_is_meant():
+    for given in EXERCISES["4.3"].variants:
+        assert EXERCISES["4.3"].text(**given).endswith("if the products took no time at all and attention keeps its FP8 cache?")
+    for given in EXERCISES["4.5"].variants:
+        text = EXERCISES["4.5"].text(**given)
+        call = f'hw.gemm_grid("GB300", "nvfp4", "{given["engine"]}").at({given["m"]}, n, k)'
+        assert f"`{call}`" in text and "$N = 3H$" in text and "its own shard" in text
+        assert eval(call, {"hw": hw, "n": given["hidden"], "k": given["hidden"]}) > 0
 
 
 def test_published_speeds_of_a_layer_that_is_split():
@@ -206,8 +251,10 @@ SAID = [
     ("4.2", (41.67, 1.2), "scale not rounded"), ("4.2", (64, 1.28), "4 for 6"),
     ("4.3", ("2.04x", "400 %"), None), ("4.3", (2.2, "never"), "gains averaged"), ("4.3", (1.5625, 2.5), "attention as before"),
     ("4.3", (1.74, 2.68), "speed ups added"), ("4.3", (1.04, 3), "how much faster"),
-    ("4.4", 938, None), ("4.4", "0.9375 k", None), ("4.4", 480, "another format"), ("4.4", 625, "only read"),
-    ("4.4", 469, "narrow product free"), ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
+    ("4.4", (938, 24), None), ("4.4", "0.9375 k and 24 million weights", None), ("4.4", "938 elements, 24 million", None),
+    ("4.4", (480, 24), "another format"), ("4.4", (480, 16.7), "another format"), ("4.4", (625, 24), "only read"),
+    ("4.4", (469, 24), "narrow product free"), ("4.4", (938, 12), "divided by 2"), ("4.4", (938, 24e6), "not in millions"),
+    ("4.4", "938, 24 M", "not in millions"), ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
     ("4.5", 2, "all along n"), ("4.5", 1, "each alone"),
 ]  # fmt: skip
 

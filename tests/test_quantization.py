@@ -1,8 +1,10 @@
 """Few bits: every value, tie and neighbour against ml_dtypes and NumPy, whole encoders against slow ones, what is cut counted."""
 
 import csv
+import re
 import time
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import ml_dtypes
@@ -268,10 +270,15 @@ def test_signs_are_kept_and_powers_of_two_go_to_the_scales(seed, name, power):
 @given(seeds, st.sampled_from(list(SCHEMES)), st.floats(0, 6))
 def test_what_is_not_saturated_lies_within_half_a_step(seed, name, spread):
     x, scheme = rough(seed, (128, 128), spread=spread), SCHEMES[name]
+    x *= min(1, 4e5 / np.abs(x).max()) if name == "int4_g128" else 1  # within what FP16 scales reach
     e = encode(x, name)
     grid, stored = spread_over(e), decode(e)
-    beyond = np.abs(x) > TOP[scheme.element] * grid
-    assert np.array_equal(saturated(x, e), beyond)
+    # What the scales would reach without rounding to FP32: what lies beyond that is cut.
+    exact = grid / e.tensor_scale * (np.abs(x).max() / 2688) if scheme.tensor_scale else grid
+    ratio = np.abs(x) / (TOP[scheme.element] * exact)
+    beyond, clear = (ratio > 1) & (scheme.scale != "fp32"), np.abs(ratio - 1) > 2.0**-20
+    assert np.array_equal(saturated(x, e)[clear], beyond[clear]) and (ratio[~beyond] < 1 + 1e-6).all()
+    beyond &= clear
     assert np.array_equal(np.abs(e.elements[beyond]), np.full(beyond.sum(), TOP[scheme.element]))
     ratio = np.abs(x / grid)
     if scheme.element == "int4":
@@ -345,7 +352,9 @@ def test_zeros_stay_zeros_and_have_a_scale(name):
 @every_scheme
 def test_subnormal_numbers_and_the_largest_of_fp32_have_codes(name):
     largest = float(np.finfo(np.float32).max)
-    for value in (1e-45, 1e-40, 2.0**-126, 1e-30, 1e30, largest):
+    for value in (
+        (1e-45, 1e-40, 2.0**-126, 1e-30, 4e5) if name == "int4_g128" else (1e-45, 1e-40, 2.0**-126, 1e-30, 1e30, largest)
+    ):
         x = np.full((128, 128), value)
         x[::2] *= -1
         e = encode(x.astype(np.float32), name)
@@ -353,13 +362,75 @@ def test_subnormal_numbers_and_the_largest_of_fp32_have_codes(name):
         assert np.isfinite(stored).all() and (np.sign(stored) * np.sign(x) >= 0).all() and e.codes.shape == x.shape
         wide = SCHEMES[name].scale in ("fp32", "e8m0") or name == "nvfp4"
         tiny = {"mxfp4": 2.0**-126, "mxfp8": 2.0**-126}.get(name, 1e-45)  # a power of two below 2^-127 has no code in E8M0
-        if name == "int4_g128":
-            assert np.abs(stored).max() <= 7 * 65504 and (np.abs(stored) == 7 * 65504).all() == (value > 1e6)
-        elif wide and value >= tiny:
+        if wide and value >= tiny:
             cut = 0.25 if SCHEMES[name].rounding == "down" else 1 / 16
             assert np.abs(stored / x.astype(np.float32).astype(float) - 1).max() <= cut
         else:
             assert np.abs(stored).max() <= 2 * value
+
+
+def test_what_the_scales_cannot_reach_is_refused_to_the_last_bit():
+    for name, top in (
+        ("int4_g128", 7 * 65504),
+        ("nvfp4", float(np.finfo(np.float32).max)),
+        ("fp8", float(np.finfo(np.float32).max)),
+    ):
+        x = np.zeros(128)
+        x[5] = -top
+        assert decode(encode(x, name))[5] == pytest.approx(-top, rel=1e-6)
+        x[5] = -np.nextafter(top, np.inf)
+        with pytest.raises(ValueError, match=rf"x must hold numbers of at most {re.escape(f'{top:.4g}')} for {name}, got "):
+            encode(x, name)
+    own = Scheme(name="own", element="e2m1", scale="e4m3", block=(1, 2), reach=6.0)  # without a scale of the tensor
+    assert decode(encode([2688.0, 1.0], own)).tolist() == [2688, 0]
+    with pytest.raises(ValueError, match="x must hold numbers of at most 2688 for own, got 2689"):
+        encode([2689.0, 1.0], own)
+
+
+def test_given_scales_cut_what_they_do_not_reach_and_it_is_told():
+    x = np.array([2.0, -12.0, 12.5, -1e9] * 8)
+    for name, given in (("nvfp4", {"scales": [2.0, 2.0], "tensor_scale": 1.0}), ("mxfp4", {"scales": [2.0]})):
+        e = encode(x, name, **given)
+        assert decode(e).tolist() == [2, -12, 12, -12] * 8 and saturated(x, e).tolist() == [False, False, True, True] * 8
+    assert saturated(np.full(128, 5e5), encode(np.full(128, 5e5), "int4_g128", scales=[65504.0])).all()
+
+
+def test_a_tensor_scale_too_small_for_its_tensor_makes_the_largest_block_scales_and_cuts():
+    x = np.concatenate([np.full(16, 5000.0), np.full(16, -2688.0), np.full(16, 312.0)])
+    e = encode(x, "nvfp4", tensor_scale=1.0)
+    assert e.scales.tolist() == [448, 448, 52] and e.tensor_scale == 1  # the first wants 833
+    assert decode(e)[::16].tolist() == [2688, -2688, 312]
+    assert saturated(x, e)[::16].tolist() == [True, False, False]
+
+
+def test_a_given_tensor_scale_is_rounded_to_fp32():
+    x = rough(13, (4, 64))
+    e, same = encode(x, "nvfp4", tensor_scale=0.1), encode(x, "nvfp4", tensor_scale=float(np.float32(0.1)))
+    assert e.tensor_scale == same.tensor_scale == 13421773 / 2**27 != 0.1 and type(e.tensor_scale) is float
+    assert np.array_equal(e.elements, same.elements) and np.array_equal(e.scales, same.scales)
+    found = encode(x, "nvfp4", tensor_scale=np.abs(x).max() / 2688)  # a scale from calibration, in float64
+    assert np.array_equal(decode(found), decode(encode(x, "nvfp4")))
+
+
+@pytest.mark.parametrize("name", ["fp8", "fp8_1x128", "fp8_128x128", "nvfp4"])
+def test_what_rounding_a_scale_to_fp32_cuts_is_not_counted(name):
+    cut = 0
+    for seed in range(20):
+        x = np.random.default_rng(seed).uniform(0.1, 1, (128, 128))
+        x[:, ::16] = 1.7 + seed / 100  # the largest of each block
+        e = encode(x, name)
+        cut += (np.abs(x) > TOP[e.scheme.element] * spread_over(e)).sum()
+        assert not saturated(x, e).any()
+    assert cut > 0  # a few parts in 10^8, half the time
+
+
+def test_what_lies_a_millionth_beyond_is_counted():
+    scales = {"fp8": {"scales": 1.0}, "nvfp4": {"scales": [1.0], "tensor_scale": 1.0}, "mxfp4": {"scales": [1.0]}}
+    for name, given in scales.items():
+        x = TOP[SCHEMES[name].element] * (1 + np.array([-1e-6, 0, 1e-7, 1e-6, -1e-3, 1e-3] + [0] * 26))
+        x = x[:16] if name == "nvfp4" else x
+        x[::2] *= -1
+        assert saturated(x, encode(x, name, **given)).tolist()[:8] == [False, False, False, True, False, True, False, False]
 
 
 def test_a_small_block_beside_a_large_one_is_lost_in_nvfp4_alone():
@@ -386,36 +457,64 @@ def test_what_is_not_finite_is_refused_by_name_and_counted(name, bad):
         (lambda: encode(np.ones((64, 128)), "fp8_128x128"), r"multiples of the block 128 x 128, got shape \(64, 128\)"),
         (lambda: encode(np.ones(128), "fp8_128x128"), r"128 x 128, got shape \(128,\)"),
         (lambda: encode(1.0, "nvfp4"), r"1 x 16, got shape \(\)"),
-        (lambda: encode([], "fp8"), "x must hold numbers of at most 3.403e"),
-        (lambda: encode([1e39] * 16, "nvfp4"), r"x must hold numbers of at most 3.403e\+38 \(FP32\), got 1e\+39"),
+        (lambda: encode([], "fp8"), r"x must hold at least one number, got shape \(0,\)"),
+        (lambda: encode(np.ones((3, 0)), "nvfp4"), r"x must hold at least one number, got shape \(3, 0\)"),
+        (lambda: encode([1e39] * 16, "nvfp4"), r"x must hold numbers of at most 3.403e\+38 for nvfp4, got 1e\+39"),
+        (lambda: encode([-1e30] * 128, "int4_g128"), r"x must hold numbers of at most 4.585e\+05 for int4_g128, got 1e\+30"),
         (lambda: encode(["1"] * 16, "nvfp4"), "x must be a number or an array of numbers"),
         (lambda: encode(np.ones(16), "nvfp5"), "scheme must be one of nvfp4, .* did you mean 'nvfp4'"),
+        (lambda: encode(np.ones(16), hw.BF16), "scheme must be one of nvfp4, .* got 'bf16'"),
+        (lambda: encode(np.ones(16), None), "scheme must be one of nvfp4, .* got None"),
         (lambda: encode(np.ones(32), "nvfp4", scales=[1.0]), r"scales must have shape \(2,\), got \(1,\)"),
         (lambda: encode(np.ones(16), "nvfp4", scales=1.0), r"scales must have shape \(1,\), got \(\)"),
-        (lambda: encode(np.ones(16), "nvfp4", scales=[0.3]), "scales must hold positive values of e4m3, got 0.3"),
+        (lambda: encode(np.ones(48), "nvfp4", scales=[1, 0.3, 448]), "scales must hold positive values of e4m3, got 0.3"),
         (lambda: encode(np.ones(16), "nvfp4", scales=[0.0]), "scales must hold positive values of e4m3"),
         (lambda: encode(np.ones(16), "nvfp4", scales=[-1.0]), "scales must hold positive values of e4m3"),
         (lambda: encode(np.ones(32), "mxfp4", scales=[3.0]), "scales must hold positive values of e8m0, got 3"),
         (lambda: encode(np.ones(32), "mxfp4", scales=[np.nan]), "scales must be finite, got nan"),
         (lambda: encode(np.ones(128), "int4_g128", scales=[1e6]), "scales must hold positive values of fp16, got 1e"),
-        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=0.1), "tensor_scale must hold positive values of fp32"),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=0.0), "tensor_scale must hold positive values of fp32, got 0"),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=-0.1), "tensor_scale must hold positive values of fp32, got -0.1"),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=1e-60), "tensor_scale must hold positive values of fp32"),
+        (
+            lambda: encode(np.ones(16), "nvfp4", tensor_scale=1e39),
+            r"tensor_scale must be at most 3.403e\+38 \(FP32\), got 1e\+39",
+        ),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=np.nan), "tensor_scale must be finite, got nan"),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale=np.inf), "tensor_scale must be finite, got inf"),
+        (lambda: encode(np.ones(16), "nvfp4", tensor_scale="1"), "tensor_scale must be a number"),
         (lambda: encode(np.ones(16), "nvfp4", tensor_scale=[1.0]), r"tensor_scale must have shape \(\), got \(1,\)"),
         (lambda: encode(np.ones(32), "mxfp4", tensor_scale=1.0), "tensor_scale must be left out for mxfp4, which has none"),
         (lambda: encode(np.ones(4), "fp8", tensor_scale=2.0), "tensor_scale must be left out for fp8"),
         (lambda: saturated(np.ones(32), encode(np.ones(16), "nvfp4")), r"the shape of what was encoded, \(16,\), got \(32,\)"),
+        (lambda: saturated(np.ones(16), np.ones(16)), "encoded must come from `encode`, got ndarray"),
+        (lambda: decode([1.0] * 16), "encoded must come from `encode`, got list"),
+        (lambda: decode("nvfp4"), "encoded must come from `encode`, got str"),
         (lambda: cast(1.0, "e3m2"), "element must be one of e2m1, int4"),
         (lambda: cast(1.0, "e2m1", rounding="away"), "rounding must be one of nearest, down, up, got 'away'"),
-        (lambda: cast([1.0, -2.0], "e8m0"), "x must be >= 0 for e8m0, got -2"),
+        (lambda: cast([1.0, -2.0], "E8M0"), "x must be >= 0 for e8m0, got -2"),
         (lambda: codes([0.3], "e2m1"), "x must hold values of e2m1, got 0.3"),
         (lambda: codes([0.0], "e8m0"), "x must hold values of e8m0, got 0"),
         (lambda: codes([1.0], "fp16"), "element must have at most 8 bits, got fp16 with 16"),
         (lambda: replace(SCHEMES["nvfp4"], element="e9"), "element must be one of"),
         (lambda: replace(SCHEMES["nvfp4"], scale="e9"), "scale must be one of"),
         (lambda: replace(SCHEMES["nvfp4"], rounding="out"), "rounding must be one of"),
-        (lambda: replace(SCHEMES["nvfp4"], block=(16,)), r"block must be two whole numbers >= 1, .* got \(16,\)"),
-        (lambda: replace(SCHEMES["nvfp4"], block=(0, 16)), r"block must be two whole numbers >= 1, .* got \(0, 16\)"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(16,)), r"block must be two whole numbers, rows and columns, .* got \(16,\)"),
+        (lambda: replace(SCHEMES["nvfp4"], block=16), "block must be two whole numbers, rows and columns, or None, got 16"),
+        (lambda: replace(SCHEMES["nvfp4"], block="16"), "block must be two whole numbers, rows and columns, or None, got '16'"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(1, 2, 3)), r"block must be two whole numbers, .* got \(1, 2, 3\)"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(0, 16)), "block rows must be >= 1, got 0"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(1, 2.5)), "block columns must be a whole number, got 2.5"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(True, 16)), "block rows must be a number"),
+        (lambda: replace(SCHEMES["nvfp4"], block=(1, [16, 32])), r"block columns must be one number, got \[16, 32\]"),
+        *(
+            (lambda reach=reach: replace(SCHEMES["nvfp4"], reach=reach), "reach must be one number > 0 and finite, got ")
+            for reach in (0, -6.0, np.nan, np.inf, [6.0], [4.0, 6.0])
+        ),
+        (lambda: replace(SCHEMES["nvfp4"], reach="6"), "reach must be a number or an array of numbers, got '6'"),
         (lambda: sqnr([1.0, 2.0], [1.0]), r"x and stored must have one shape, got \(2,\) and \(1,\)"),
-        (lambda: sqnr([0.0], [0.0]), "x must hold a number other than 0"),
+        (lambda: sqnr([0.0, 0.0], [1.0, 0.0]), "x must hold a number other than 0, got 2 numbers"),
+        (lambda: sqnr([], []), "x must hold a number other than 0, got 0 numbers"),
         (lambda: sqnr([1.0], [np.nan]), "stored must be finite"),
     ],
 )
@@ -455,11 +554,46 @@ def test_an_own_scheme_takes_any_block():
     assert np.array_equal(encode(x[None], own).elements, e.elements[None])
 
 
+def test_the_sides_of_a_block_may_be_any_whole_numbers():
+    own = Scheme(name="own", element="int4", scale="e4m3", block=[np.int64(2), np.uint8(3)], reach=Fraction(7))
+    assert own.block == (2, 3) and [type(side) for side in own.block] == [int, int] and type(own.reach) is float
+    assert own == Scheme(name="own", element="int4", scale="e4m3", block=(2.0, 3), reach=7) and len({own, replace(own)}) == 1
+    assert np.array_equal(encode(np.ones((4, 6)), own).scales, np.full((2, 2), 0.140625))  # 1 / 7 lies next to 9 / 64
+
+
+@every_scheme
+def test_a_scheme_goes_by_its_name_its_number_format_or_itself(name):
+    x = rough(14, (128, 128))
+    wanted = encode(x, name)
+    for scheme in (name.upper(), hw.precision(name), SCHEMES[name]):
+        found = encode(x, scheme)
+        assert found.scheme is SCHEMES[name] and np.array_equal(found.codes, wanted.codes)
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elements_may_be_written_in_upper_case(name):
+    x = np.abs(rough(15, (1000,)))
+    assert np.array_equal(cast(x, name.upper()), cast(x, name)) and cast(1.0, name.title()) == 1
+    if ELEMENTS[name].bits <= 8:
+        assert np.array_equal(codes(cast(x, name), name.upper()), codes(cast(x, name), name))
+
+
+def test_encoded_tensors_are_themselves_alone_and_one_number_is_a_tensor():
+    e, same = (encode(np.ones(16), "nvfp4") for _ in range(2))
+    assert e == e and e != same and len({e, same, e}) == 2  # arrays have no single truth to compare by
+    one = encode(3.0, "fp8")
+    assert isinstance(one.elements, np.ndarray) and one.elements.shape == one.codes.shape == () and one.nbytes == 1 + 4
+    assert decode(one) == pytest.approx(3, rel=1e-7) and one.elements == 448 and not saturated(3.0, one)
+
+
 @pytest.mark.parametrize(
     ("x", "stored", "decibel"),
     [
         ([3, 4], [3, 5], 10 * np.log10(25)), ([1, 1], [1.1, 0.9], 20), ([2], [0], 0), ([1, 1], [3, 3], -20 * np.log10(2)),
         ([1e-45] * 2, [0, 1e-45], 10 * np.log10(2)), ([1, 2], [1, 2], np.inf),
+        ([1e300] * 2, [0, 1e300], 10 * np.log10(2)), ([5e-324, 0], [0, 0], 0), ([1e300, 1], [1e300, 0], 6000),
+        ([3e38, 1e-45], [3e38, 0], 20 * np.log10(3e83)), ([1e-200], [1e200], -8000), ([1e300, 2], [1e300, 2], np.inf),
+        ([3, 1.75], [3 - 2**-51, 1.75 - 2**-52], 10 * np.log10((144 + 49) / 16 / (5 * 2**-104))),
     ],
 )  # fmt: skip
 def test_known_ratios(x, stored, decibel):

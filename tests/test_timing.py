@@ -1,5 +1,6 @@
 """Times of kernels and steps: a bound by hand, published anchors, held-out errors, the fit, and what is refused."""
 
+import dataclasses
 import hashlib
 import json
 import timeit
@@ -35,7 +36,7 @@ def layers(c):
     return [(c["sliding_window"] if (i + 1) % period else inf, ffn) for i in range(count)]
 
 
-def hand_bound(name, card, form, batch, context, plan, ffn):
+def hand_bound(name, card, form, batch, context, plan, ffn, wide=()):
     """Sum over operations of max(FLOP / dense peak, bytes / bandwidth), and what is sent over the link's bandwidth [s]."""
     c = json.loads(resources.files("hwdesign.models").joinpath(f"configs/{name}.json").read_text())
     c, device, recipe, bf16 = c.get("text_config", c), hw.device(card), hw.recipe(form), hw.recipe("bf16")
@@ -43,7 +44,8 @@ def hand_bound(name, card, form, batch, context, plan, ffn):
     ftp, fdp, ep = (ffn.get(x, 1) for x in ("tp", "dp", "ep"))
     h, cache, gate = c["hidden_size"], recipe.kv_cache, 1 if "mamba_num_heads" in c else 2
     every = ceil(batch / pp)  # tokens of a micro-batch over all GPUs of a stage
-    t, own = every / dp, bf16 if (name[:7], form) == ("gpt-oss", "mxfp4") else recipe  # its own checkpoint: attention in BF16
+    feeds = {part: bf16 if part in wide else recipe for part in ("ffn", "experts", "shared experts")}
+    t, kept_wide = every / dp, {"attention"} if (name[:7], form) == ("gpt-oss", "mxfp4") else set()  # its own checkpoint: in BF16
     owners, here = min(dp // fdp, ep), every / fdp  # groups with tokens of their own among the GPUs of a set of experts
     mine, ways, gathered = here / owners, ftp * ep // owners, dp // fdp // owners
     total, sent = 0.0, ((pp - 1) * h / tp + 1) * t * 2 if pp > 1 else 0.0
@@ -63,6 +65,7 @@ def hand_bound(name, card, form, batch, context, plan, ffn):
             shapes, seen = [((heads + 2 * kv) * size, h), (h, heads * size // kvp)], min(context, kind)
             scores, kept = 2 * size, 2 * kv * size
         if kind:
+            own = bf16 if ("mamba" if kind == "mamba" else "attention") in {*kept_wide, *wide} else recipe
             gemms += [(n, t, *shape, own) for shape in shapes]
             sent += n * 2 * (tp * kvp - 1) / (tp * kvp) * t * h * 2  # all-reduce
         if kind and kind != "mamba":
@@ -72,16 +75,17 @@ def hand_bound(name, card, form, batch, context, plan, ffn):
             sent += n * mine * h * 2 * ((gathered - 1) / gathered + (1 if gathered > 1 else 2) * (ways - 1) / ways)
         if feed == "dense":
             width = ceil(c["intermediate_size"] / ways)
-            gemms += [(n, mine, gate * width, h, recipe), (n, mine, h, width, recipe)]
+            gemms += [(n, mine, gate * width, h, feeds["ffn"]), (n, mine, h, width, feeds["ffn"])]
         elif feed:
             experts = next(c[x] for x in ("num_experts", "n_routed_experts", "num_local_experts") if x in c)
             k, width = c["num_experts_per_tok"], c.get("moe_intermediate_size", c["intermediate_size"])
             shared = bool(c.get("n_shared_experts")) and ceil(c.get("moe_shared_expert_intermediate_size", width) / ways)
             touched, width = experts / ep * (1 - (1 - k / experts) ** here), width // ftp
             others = (ep - 1) * (1 - comb(experts - experts // ep, k) / comb(experts, k))
-            sent += n * here / ep * others * h * (recipe.activations.bytes + 2) * (owners > 1)
-            gemms += [(n * touched, here * k / ep / touched, *x, recipe) for x in ((gate * width, h), (h, width))]
-            gemms += [(n, mine, experts, h, bf16), (n, mine, gate * shared, h, recipe), (n, mine, h, shared, recipe)]
+            sent += n * here / ep * others * h * (feeds["experts"].activations.bytes + 2) * (owners > 1)
+            gemms += [(n * touched, here * k / ep / touched, *x, feeds["experts"]) for x in ((gate * width, h), (h, width))]
+            gemms += [(n, mine, *x, feeds["shared experts"]) for x in ((gate * shared, h), (h, shared))]
+            gemms += [(n, mine, experts, h, bf16)]
     for count, m, n, k, r in gemms:
         nbytes = (m * k * r.activations.bytes + n * k * r.weights.bytes + m * n * r.outputs.bytes) * bool(n and k)
         total += count * max(2 * m * n * k / device.peak_flops(r.math), nbytes / device.memory_bandwidth)
@@ -116,6 +120,72 @@ BATCHES, CONTEXTS = np.array([1, 2, 7, 16, 64, 65, 128, 300, 1024, 8192])[:, Non
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
 def test_ideal_step_is_the_bound_by_hand(case):
     assert step(*case, ideal=True).seconds == pytest.approx(hand_bound(*case), rel=1e-12)
+
+
+PARTS = ("attention", "mamba", "ffn", "experts", "shared experts")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
+def test_wide_parts_count_as_bf16_in_the_bound_by_hand(case):
+    for wide in ((part,) for part in PARTS):
+        assert step(*case, wide=wide, ideal=True).seconds == pytest.approx(hand_bound(*case, wide=wide), rel=1e-12)
+    assert step(*case, wide=PARTS, ideal=True).seconds == pytest.approx(hand_bound(*case, wide=PARTS), rel=1e-12)
+
+
+def narrow_steps(case, **more):
+    """A decode and a prefill step under a recipe and under BF16, both with a cache in BF16."""
+    name, card, form, batch, context, *plans = case
+    attention, ffn = (hw.Plan(**plan) for plan in plans)
+    given = {"batch": batch, "attention": attention, "ffn": ffn}
+    for recipe, wide in ((dataclasses.replace(hw.recipe(form), kv_cache=hw.BF16), more), ("bf16", {})):
+        model = hw.config.load(name)
+        yield hw.decode_step(model, card, recipe, context=context, **given, **wide)
+        yield hw.prefill_step(model, card, recipe, context=min(context, 8192), **given, **wide)
+
+
+@pytest.mark.parametrize("case", [CASES[i] for i in (1, 3, 5, 6, 9, 12, 16, 18)], ids=lambda c: " ".join(map(str, c)))
+def test_a_step_with_every_part_wide_is_that_of_bf16(case):
+    decode, prefill, *wanted = narrow_steps(case, wide=PARTS)
+    for found, bf16 in zip((decode, prefill), wanted, strict=True):
+        assert found.terms == pytest.approx(bf16.terms, rel=1e-12) and found.memory == pytest.approx(bf16.memory, rel=1e-12)
+    narrow = next(narrow_steps(case))
+    assert narrow.memory < decode.memory
+
+
+def test_each_wide_part_adds_its_own_to_memory_and_bound_and_never_takes_away():
+    case = "nemotron-3-nano-30b-a3b", "GB300", "nvfp4", 64, 8192, {"dp": 4}, {"ep": 4}
+    narrow, both = step(*case, ideal=True), step(*case, wide=PARTS, ideal=True)
+    one = {part: step(*case, wide=part, ideal=True) for part in PARTS}  # a name alone will do
+    for amount in ("memory", "seconds"):
+        low, gains = getattr(narrow, amount), {part: getattr(b, amount) - getattr(narrow, amount) for part, b in one.items()}
+        assert min(gains.values()) >= 0 and {part for part, gain in gains.items() if gain == 0} == {
+            "ffn"
+        }  # it has no dense layer
+        assert getattr(both, amount) == pytest.approx(low + sum(gains.values()), rel=1e-12)
+        grown = [getattr(step(*case, wide=PARTS[:i], ideal=True), amount) for i in range(len(PARTS) + 1)]
+        assert grown == sorted(grown)
+    touched = {"attention": {"projections"}, "mamba": {"projections"}, "experts": {"experts", "communication"}}
+    for part, b in one.items():
+        moved = {term for term in b.terms if b.terms[term] != narrow.terms[term]}
+        assert moved == touched.get(part, {"ffn"} if part == "shared experts" else set()), part
+    assert step(*case, wide=["experts", "experts"], ideal=True).terms == one["experts"].terms
+
+
+def test_what_wide_parts_of_deepseek_r1_cost_on_eight_gpus():
+    case = "deepseek-r1", "GB300", "nvfp4", 512, 4096, {"dp": 8}, {"ep": 8}
+    narrow, wide, experts = step(*case), step(*case, wide=("attention",)), step(*case, wide=("experts",))
+    assert wide.seconds > narrow.seconds and wide.memory > narrow.memory
+    assert {t for t in wide.terms if wide.terms[t] != narrow.terms[t]} == {"projections"}
+    # 61 layers, whole on each GPU: down to 1536 and to 576, up to 128 heads of 192 and of 128 + 128, out of 128 heads of 128
+    weights = 61 * (7168 * (1536 + 576) + 128 * (192 * 1536 + 256 * 512 + 128 * 7168))
+    assert weights == 11_413_422_080 and wide.memory - narrow.memory == pytest.approx(weights * (2 - 0.5625), rel=1e-9)
+    routed = 58 * 32 * 3 * 2048 * 7168  # 32 of 256 experts on each
+    assert experts.memory - narrow.memory == pytest.approx(routed * (2 - 0.5625), rel=1e-9)
+    # Each of 64 tokens goes to 7 (1 - C(224, 8) / C(256, 8)) other GPUs, in BF16 where the experts are.
+    bounds = [step(*case, wide=w, ideal=True).terms["communication"] for w in ((), ("experts",))]
+    sent = 58 * 64 * 7 * (1 - comb(224, 8) / comb(256, 8)) * 7168
+    assert bounds[1] - bounds[0] == pytest.approx(sent * (2 - 0.5625) / hw.GB300.link_bandwidth, rel=1e-9)
+    assert experts.terms["communication"] > narrow.terms["communication"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
@@ -268,6 +338,10 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     (lambda: step("deepseek-r1", attention={"dp": 24}, ffn={"ep": 24}), "ffn ep must divide experts = 256, got 24"),
     (lambda: step(card="RTX_5090", attention={"tp": 2}), "device must have a link .* got RTX_5090 without one"),
     (lambda: step(card="A100_SXM"), "(recipe|precision) must be one A100_SXM has a dense peak for .* got 'fp8'"),
+    (lambda: step(wide=("ffn", "atention")), f"wide must be one of {', '.join(PARTS)}, got 'atention'; did you mean 'attention'"),
+    (lambda: step(wide="head"), "wide must be one of attention, .*, got 'head'"),
+    (lambda: step(wide=[None]), "wide must be one of attention, .*, got None"),
+    (lambda: hw.prefill_step(hw.config.load("phi-4"), "H200", "fp8", batch=1, context=9, wide="router"), "wide must .* 'router'"),
     (lambda: step(framework="tgi"), "framework must be one of sglang, trtllm, vllm, got 'tgi'"),
     (lambda: hw.measurements("gemm"), "table must be one of .*attention_decode.* got 'gemm'"),
     (lambda: hw.measurements("moe"), "device must be one of GB300, .* for moe, got None"),

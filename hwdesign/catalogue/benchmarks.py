@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import numbers, positive, scalar_or_array
+from hwdesign._check import numbers, positive, same_shape, scalar_or_array
 
 NORMAL_95 = 1.96  # two-sided 95 % of a normal distribution, in standard deviations
 
@@ -49,10 +49,11 @@ def benchmark_scores():
     )  # fmt: skip
 
 
-def difference_margin(before, after, questions):
-    """Half the width of the 95 % interval of a difference of two scores, for two independent draws of questions.
+def difference_margin(before, after, questions, *, flipped=None):
+    """Half the width of the 95 % interval of a difference of two scores.
 
-    ``1.96 sqrt((p (1 - p) + q (1 - q)) / questions)`` with the scores p and q as shares.
+    ``1.96 sqrt((u (1 - u) + v (1 - v)) / (questions + 2))`` with the scores as shares u and v, one right and one wrong answer
+    added to each, as if each format had its own draw of questions; with `flipped`, ``1.96 sqrt(flipped / questions)``.
 
     Parameters
     ----------
@@ -60,31 +61,44 @@ def difference_margin(before, after, questions):
         Scores [%].
     questions : array_like of float
         Number of questions; NaN gives NaN.
+    flipped : array_like of float, optional
+        Share of the questions that one format answers rightly and the other wrongly [dimensionless].
 
     Returns
     -------
     float or ndarray of float, broadcast shape
-        Margin [percentage points]. Both formats answer the same questions, so the true margin is smaller if they mostly agree;
-        how much, only the answers themselves would tell. Averaging over several runs makes it smaller too.
+        Margin [percentage points]. Both formats answer the same questions, so the first is too wide where they mostly agree. It
+        is for one run of each; means of several runs vary less.
 
     Raises
     ------
     ValueError
-        If a score is not between 0 and 100.
+        If a score is not between 0 and 100, `flipped` not between 0 and 1, or `questions` not positive.
 
     Notes
     -----
-    Source: normal approximation of two binomial shares; poor for a few dozen questions near 100 %.
+    Source: A. Agresti, B. Caffo, The American Statistician 54, 2000, for two draws; Q. McNemar, Psychometrika 12, 1947, else.
 
     Examples
     --------
     >>> round(float(difference_margin(85, 84.2, 12032)), 2), round(float(difference_margin(89, 91.3, 30)), 0)
-    (0.91, 15.0)
+    (0.91, 16.0)
+    >>> round(float(difference_margin(85, 84.2, 12032, flipped=0.05)), 2)
+    0.4
     """
-    p, q = (numbers(name, value) / 100 for name, value in (("before", before), ("after", after)))
-    for name, value in (("before", p), ("after", q)):
-        if not ((value >= 0) & (value <= 1)).all():
-            raise ValueError(f"{name} must be between 0 and 100, got {100 * value[~((value >= 0) & (value <= 1))].flat[0]:g}")
     questions = numbers("questions", questions)
     positive(questions=questions[~np.isnan(questions)])
-    return scalar_or_array(100 * NORMAL_95 * np.sqrt((p * (1 - p) + q * (1 - q)) / questions))
+    given = {"before": _within("before", before, 100), "after": _within("after", after, 100), "questions": questions}
+    if flipped is not None:
+        *_, n, flipped = same_shape(**given, flipped=_within("flipped", flipped, 1))
+        return scalar_or_array(100 * NORMAL_95 * np.sqrt(flipped / n))
+    u, v, n = same_shape(**given)
+    u, v = ((share / 100 * n + 1) / (n + 2) for share in (u, v))
+    return scalar_or_array(100 * NORMAL_95 * np.sqrt((u * (1 - u) + v * (1 - v)) / (n + 2)))
+
+
+def _within(name, value, top):
+    value = numbers(name, value)
+    if not ((value >= 0) & (value <= top)).all():
+        raise ValueError(f"{name} must be between 0 and {top}, got {value[~((value >= 0) & (value <= top))].flat[0]:g}")
+    return value

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import choice, numbers, scalar_or_array
+from hwdesign._check import choice, numbers, scalar_or_array, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +122,15 @@ class Scheme:
         for name in ("element", "scale"):
             choice(name, getattr(self, name), ELEMENTS)
         choice("rounding", self.rounding, _ROUND)
-        if self.block is not None and not (len(self.block) == 2 and all(isinstance(b, int) and b >= 1 for b in self.block)):
-            raise ValueError(f"block must be two whole numbers >= 1, rows and columns, or None, got {self.block!r}")
+        reach = numbers("reach", self.reach)
+        if reach.ndim or not 0 < reach < np.inf:
+            raise ValueError(f"reach must be one number > 0 and finite, got {self.reach!r}")
+        object.__setattr__(self, "reach", float(reach))
+        if self.block is not None:
+            sides = tuple(self.block) if isinstance(self.block, tuple | list) else (self.block,)
+            if len(sides) != 2:
+                raise ValueError(f"block must be two whole numbers, rows and columns, or None, got {self.block!r}")
+            object.__setattr__(self, "block", tuple(whole(**{"block rows": sides[0], "block columns": sides[1]})))
 
     @property
     def bytes(self):
@@ -154,7 +161,7 @@ SCHEMES = MappingProxyType({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Encoded:
     """A tensor in few bits.
 
@@ -227,10 +234,10 @@ def cast(x, element, *, rounding="nearest"):
     >>> float(cast(465, "e4m3")), float(cast(1.5, "e8m0"))
     (448.0, 2.0)
     """
-    form, round_to = choice("element", element, ELEMENTS), choice("rounding", rounding, _ROUND)
+    form, round_to = choice("element", element, ELEMENTS, normal=str.lower), choice("rounding", rounding, _ROUND)
     x = _finite(x)
     if not form.signed and (x < 0).any():
-        raise ValueError(f"x must be >= 0 for {element}, got {x[x < 0].flat[0]:g}")
+        raise ValueError(f"x must be >= 0 for {form.name}, got {x[x < 0].flat[0]:g}")
     size, step = _steps(x, form)
     size = np.minimum(round_to(size / step) * step, form.largest)
     return scalar_or_array(np.copysign(size if form.zero else np.maximum(size, form.smallest), x))
@@ -265,7 +272,7 @@ def codes(x, element):
     >>> codes([0.5, 6.0, -6.0], "e2m1").tolist(), codes([448.0], "e4m3").tolist()
     ([1, 7, 15], [126])
     """
-    form, x = choice("element", element, ELEMENTS), _finite(x)
+    form, x = choice("element", element, ELEMENTS, normal=str.lower), _finite(x)
     if form.bits > 8:
         raise ValueError(f"element must have at most 8 bits, got {element} with {form.bits}")
     if (cast(x, element) != x).any():
@@ -285,12 +292,13 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     ----------
     x : array_like of float, shape (..., rows, columns)
         Finite numbers within FP32; columns run along K. The last two axes must be multiples of the block's sides.
-    scheme : str or Scheme
+    scheme : str, Precision or Scheme
         One of `SCHEMES`, or your own.
     scales : array_like of float, optional
         Block scales to use, as from calibration; by default from `x`.
     tensor_scale : float, optional
-        Scale of the tensor to use; by default from `x`.
+        Scale of the tensor to use, rounded to FP32; by default from `x`. If it is too small for `x`, block scales become the
+        largest of their format, and numbers are cut: `saturated` says which.
 
     Returns
     -------
@@ -300,7 +308,8 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     Raises
     ------
     ValueError
-        If `x` holds NaN, infinity or more than FP32 can, its shape does not fit the block, or a given scale is not of its format.
+        If `x` is empty, holds NaN, infinity or more than the scales can reach, its shape does not fit the block, or a given scale
+        is not of its format.
 
     Notes
     -----
@@ -313,23 +322,20 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     >>> half.elements[0, ::8].tolist(), half.scales.tolist(), half.nbytes
     ([0.5, 6.0], [[448.0]], 13.0)
     """
-    scheme = scheme if isinstance(scheme, Scheme) else choice("scheme", scheme, SCHEMES, normal=str.lower)
-    x, scale_form = _finite(x), ELEMENTS[scheme.scale]
-    if not x.size or np.abs(x).max() > ELEMENTS["fp32"].largest:
-        raise ValueError(f"x must hold numbers of at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {_extent(x)}")
-    largest = _block_max(x, scheme.block)
-    if tensor_scale is None:
-        whole = np.abs(x).max() / (scale_form.largest * scheme.reach)
-        tensor_scale = max(float(cast(whole, "fp32")), ELEMENTS["fp32"].smallest) if scheme.tensor_scale else 1.0
-    elif not scheme.tensor_scale:
-        raise ValueError(f"tensor_scale must be left out for {scheme.name}, which has none, got {tensor_scale}")
-    tensor_scale = float(_scale("tensor_scale", tensor_scale, "fp32", ()))
+    if not isinstance(scheme, Scheme):
+        scheme = choice("scheme", getattr(scheme, "name", scheme), SCHEMES, normal=str.lower)
+    x, largest_scale = _finite(x), ELEMENTS[scheme.scale].largest
+    if not x.size:
+        raise ValueError(f"x must hold at least one number, got shape {x.shape}")
+    top = min(ELEMENTS["fp32"].largest, np.inf if scheme.tensor_scale else scheme.reach * largest_scale)
+    if scales is None and np.abs(x).max() > top:
+        raise ValueError(f"x must hold numbers of at most {top:.4g} for {scheme.name}, got {np.abs(x).max():g}")
+    largest, tensor_scale = _block_max(x, scheme.block), _tensor_scale(x, scheme, tensor_scale)
     if scales is None:
-        scales = np.maximum(
-            cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding), scale_form.smallest
-        )
+        scales = cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding)
+        scales = np.maximum(scales, ELEMENTS[scheme.scale].smallest)
     scales = _scale("scales", scales, scheme.scale, largest.shape)
-    elements = cast(x / (_spread(scales, scheme.block) * tensor_scale), scheme.element)
+    elements = np.asarray(cast(x / (_spread(scales, scheme.block) * tensor_scale), scheme.element))
     return Encoded(scheme=scheme, elements=elements, scales=scales, tensor_scale=tensor_scale)
 
 
@@ -346,6 +352,11 @@ def decode(encoded):
     ndarray of float
         Numbers [unit of what was encoded], in the shape of the tensor.
 
+    Raises
+    ------
+    ValueError
+        If it is something else.
+
     Notes
     -----
     Source: the head of this module.
@@ -355,6 +366,7 @@ def decode(encoded):
     >>> decode(encode([[1.0, -6.0] * 16], "mxfp4"))[0, :2].tolist()
     [1.0, -6.0]
     """
+    _stored(encoded)
     return encoded.elements * _spread(encoded.scales, encoded.scheme.block) * encoded.tensor_scale
 
 
@@ -371,12 +383,12 @@ def saturated(x, encoded):
     Returns
     -------
     ndarray of bool, shape of x
-        True where the magnitude was cut [dimensionless].
+        True where the magnitude was cut [dimensionless]; what FP32 rounding of a scale cuts, a few parts in 10^7, is not counted.
 
     Raises
     ------
     ValueError
-        If the shapes differ, or `x` holds NaN or infinity.
+        If the shapes differ, `x` holds NaN or infinity, or `encoded` is something else.
 
     Notes
     -----
@@ -388,10 +400,11 @@ def saturated(x, encoded):
     >>> int(saturated(x, encode(x, "mxfp4")).sum())
     32
     """
-    x, scheme = _finite(x), encoded.scheme
+    x, scheme = _finite(x), _stored(encoded).scheme
     if x.shape != encoded.elements.shape:
         raise ValueError(f"x must have the shape of what was encoded, {encoded.elements.shape}, got {x.shape}")
-    return np.abs(x) > ELEMENTS[scheme.element].largest * _spread(encoded.scales, scheme.block) * encoded.tensor_scale
+    reach = ELEMENTS[scheme.element].largest * encoded.tensor_scale * (1 + 2.0**-21)
+    return np.abs(x) > reach * _spread(encoded.scales, scheme.block)
 
 
 def sqnr(x, stored):
@@ -424,10 +437,22 @@ def sqnr(x, stored):
     x, stored = _finite(x), _finite(stored, "stored")
     if x.shape != stored.shape:
         raise ValueError(f"x and stored must have one shape, got {x.shape} and {stored.shape}")
-    signal, noise = float((x**2).sum()), float(((x - stored) ** 2).sum())
-    if not signal > 0:
-        raise ValueError("x must hold a number other than 0")
-    return float(10 * np.log10(signal / noise)) if noise else float("inf")
+    if not x.any():
+        raise ValueError(f"x must hold a number other than 0, got {x.size} numbers")
+    lost = x - stored
+    return _decibel(x) - _decibel(lost) if lost.any() else float("inf")
+
+
+def _decibel(x):
+    """Sum of squares [dB], for numbers whose squares would not fit into float64 as well."""
+    unit = np.abs(x).max()
+    return float(20 * np.log10(unit) + 10 * np.log10(((x / unit) ** 2).sum()))
+
+
+def _stored(encoded):
+    if not isinstance(encoded, Encoded):
+        raise ValueError(f"encoded must come from `encode`, got {type(encoded).__name__}")
+    return encoded
 
 
 def _finite(x, name="x"):
@@ -435,10 +460,6 @@ def _finite(x, name="x"):
     if not np.isfinite(x).all():
         raise ValueError(f"{name} must be finite, got {x[~np.isfinite(x)].flat[0]} ({(~np.isfinite(x)).sum()} of {x.size})")
     return x
-
-
-def _extent(x):
-    return f"{np.abs(x).max():g}" if x.size else "none"
 
 
 def _steps(x, form):
@@ -468,10 +489,27 @@ def _spread(scales, block):
     return wide if block[0] == 1 else np.repeat(wide, block[0], axis=-2)
 
 
+def _tensor_scale(x, scheme, given):
+    """Scale of the whole tensor, in FP32; 1 where the scheme has none."""
+    if not scheme.tensor_scale:
+        if given is not None:
+            raise ValueError(f"tensor_scale must be left out for {scheme.name}, which has none, got {given}")
+        return 1.0
+    if given is None:
+        found = cast(np.abs(x).max() / (ELEMENTS[scheme.scale].largest * scheme.reach), "fp32")
+        return max(float(found), ELEMENTS["fp32"].smallest)
+    given = _finite(given, "tensor_scale")
+    if (given > ELEMENTS["fp32"].largest).any():
+        raise ValueError(f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {given.max():g}")
+    return float(_scale("tensor_scale", cast(given, "fp32"), "fp32", ()))
+
+
 def _scale(name, value, element, shape):
+    """Given scales, checked."""
     value = _finite(value, name)
     if value.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {value.shape}")
-    if not (value > 0).all() or (cast(value, element) != value).any():
-        raise ValueError(f"{name} must hold positive values of {element}, got {_extent(value)} at most")
+    bad = ~(value > 0) | (cast(np.abs(value), element) != np.abs(value))
+    if bad.any():
+        raise ValueError(f"{name} must hold positive values of {element}, got {value[bad].flat[0]:g}")
     return value

@@ -14,7 +14,7 @@ insightful visual performance model for multicore architectures", Communications
 
 import numpy as np
 
-from hwdesign._check import dims, numbers, positive, scalar_or_array
+from hwdesign._check import dims, numbers, positive, same_shape, scalar_or_array
 
 
 def gemm_flops(m, n, k):
@@ -392,6 +392,86 @@ def break_even_k(m, n, *, ridge_point, a, b, c):
         return scalar_or_array(np.where(room > 0, c / np.where(room > 0, room, 1.0), np.inf))
 
 
+def break_even_n(wide_peak, narrow_peak, *, bandwidth, moved):
+    """Output width beyond which a faster format pays for one more pass over the inputs, when math sets the time.
+
+    ``moved / (2 * bandwidth) / (1 / wide_peak - 1 / narrow_peak)``: the pass moves `m k moved` bytes, the product saves
+    `2 m n k (1 / wide_peak - 1 / narrow_peak)`; m and k cancel.
+
+    Parameters
+    ----------
+    wide_peak, narrow_peak : array_like of float
+        Dense peak rates of the two formats [FLOP/s], the second higher.
+    bandwidth : array_like of float
+        Memory bandwidth [byte/s].
+    moved : array_like of float
+        Bytes the pass reads and writes for each element of the inputs [byte].
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Width n [element]. It holds where both products are compute-bound.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not positive or the second peak not higher.
+
+    Notes
+    -----
+    Source: the two times set equal.
+
+    Examples
+    --------
+    >>> round(float(break_even_n(2.5e15, 15e15, bandwidth=8e12, moved=2.5625)))
+    480
+    """
+    wide, narrow, bandwidth, moved = positive(wide_peak=wide_peak, narrow_peak=narrow_peak, bandwidth=bandwidth, moved=moved)
+    if (narrow <= wide).any():
+        raise ValueError(f"narrow_peak must be above wide_peak, got {np.min(narrow):g} and {np.max(wide):g}")
+    return scalar_or_array(moved / (2 * bandwidth) / (1 / wide - 1 / narrow))
+
+
+def break_even_area(extra_seconds, *, bandwidth, wide_bytes, narrow_bytes):
+    """Weights beyond which a smaller format pays for a longer fixed time, when reading the weights sets the time.
+
+    ``extra_seconds * bandwidth / (wide_bytes - narrow_bytes)``
+
+    Parameters
+    ----------
+    extra_seconds : array_like of float
+        Fixed time that the narrow product takes more [s].
+    bandwidth : array_like of float
+        Memory bandwidth [byte/s].
+    wide_bytes, narrow_bytes : array_like of float
+        Stored size of a weight in the two formats [byte], the second smaller.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape
+        Number of weights n k [element].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not positive or the second size not smaller.
+
+    Notes
+    -----
+    Source: the two times set equal.
+
+    Examples
+    --------
+    >>> float(break_even_area(1e-6, bandwidth=8e12, wide_bytes=2.0, narrow_bytes=1.0))
+    8000000.0
+    """
+    extra, bandwidth = positive(extra_seconds=extra_seconds, bandwidth=bandwidth)
+    wide, narrow = positive(wide_bytes=wide_bytes, narrow_bytes=narrow_bytes)
+    if (narrow >= wide).any():
+        raise ValueError(f"narrow_bytes must be below wide_bytes, got {np.max(narrow):g} and {np.min(wide):g}")
+    return scalar_or_array(extra * bandwidth / (wide - narrow))
+
+
 def amdahl_speedup(share, gain):
     """Speed-up of a whole when only a share of its time gets faster: ``1 / (1 - share + share / gain)``.
 
@@ -421,7 +501,7 @@ def amdahl_speedup(share, gain):
     >>> float(amdahl_speedup(0.5, 2.0)), float(amdahl_speedup(0.75, np.inf))
     (1.3333333333333333, 4.0)
     """
-    share, (gain,) = numbers("share", share), positive(gain=gain)
+    share, gain = same_shape(share=numbers("share", share), gain=positive(gain=gain)[0])
     if not ((share >= 0) & (share <= 1)).all():
         raise ValueError(f"share must be between 0 and 1, got {share[~((share >= 0) & (share <= 1))].flat[0]:g}")
     with np.errstate(divide="ignore"):

@@ -9,7 +9,7 @@ import json
 import os
 from dataclasses import dataclass, field
 
-from hwdesign.lessons.show import badge, png_uri
+from hwdesign.lessons.show import badge, webp_uri
 
 MAX_FRAMES = 24  # a page's weight
 
@@ -79,7 +79,7 @@ class Explorer:
     def frames(self):
         """All positions as mappings: src (data URI), alt, value, text, data (SI units)."""
         drawn = ((value, self.draw(i)) for i, value in enumerate(self.values))
-        return [{"src": png_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data} for value, f in drawn]
+        return [{"src": webp_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data} for value, f in drawn]
 
     def html(self):
         """The static form: every frame inline, no kernel and no library needed."""
@@ -116,7 +116,7 @@ class Explorer:
 
         def redraw(_=None):
             frame = self.draw(slider.value)
-            image = f'<img alt="{html.escape(frame.alt)}" style="max-width:100%" src="{png_uri(frame.ax)}">'
+            image = f'<img alt="{html.escape(frame.alt)}" style="max-width:100%" src="{webp_uri(frame.ax)}">'
             picture.value = f"{image}<p>{html.escape(frame.text)}</p>"
 
         slider.observe(redraw, names="value")

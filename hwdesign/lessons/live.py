@@ -131,7 +131,7 @@ def layer_gemms(*, rounds=1, stored=None):
     return _timed(backend, shapes, [], rounds)
 
 
-def format_gemms(*, rounds=1, stored=None):
+def format_gemms(*, rounds=2, stored=None):
     """GEMMs of a few shapes in every format that a machine multiplies, from wide to narrow.
 
     Parameters

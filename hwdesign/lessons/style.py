@@ -11,6 +11,13 @@ INK, GREY, GRID = "#1f2933", "#5a6572", "#e3e8ee"
 BLUE, ORANGE, GREEN, PURPLE = "#0b5fa5", "#b34a06", "#1b7f5c", "#7a4fa3"
 BACKGROUND = "#ffffff"
 PLATE = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.8}  # behind a label that a line may cross
+FORMAT = {
+    "BF16": (INK, "v", "-"),
+    "FP8": (GREEN, "s", "--"),
+    "INT4": (BLUE, "o", ":"),
+    "MXFP4": (PURPLE, "D", "-."),
+    "NVFP4": (ORANGE, "^", "-"),
+}  # how a number format looks in all figures: colour, marker, line
 FRAMEWORK = {"trtllm": (BLUE, "TensorRT-LLM"), "sglang": (ORANGE, "SGLang"), "vllm": (GREEN, "vLLM")}
 
 RC = {
@@ -36,6 +43,36 @@ RC = {
     "ytick.color": INK,
     "svg.hashsalt": "hwdesign",  # equal figures give equal bytes
 }
+
+
+ENGINE = {
+    name: (color, marker, line) for (color, name), marker, line in zip(FRAMEWORK.values(), "os^", ("--", "-", ":"), strict=True)
+}
+
+
+def look(label):
+    """How a number format or an engine is drawn: the first whose name begins the label; ink for all others.
+
+    Parameters
+    ----------
+    label : str
+        Label of a line; no unit.
+
+    Returns
+    -------
+    tuple of str
+        Colour, marker and line style.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> look("NVFP4 (E2M1)")[1], look("SGLang, published")[2]
+    ('^', '-')
+    """
+    return next((found for name, found in {**FORMAT, **ENGINE}.items() if label.startswith(name)), (INK, "v", "-"))
 
 
 def styled(function):

@@ -17,6 +17,7 @@ from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import collectives, roofline
 from hwdesign.models.layers import Gemm
+from hwdesign.models.model import QUANTIZED
 from hwdesign.models.steps import Exchange, Plan, step
 from hwdesign.timing import kernels
 from hwdesign.timing.calibration import constants
@@ -139,11 +140,11 @@ class _Clock:
         both = [self.constants(kernel, self.form(recipe)) for kernel in ("moe", "moe_fused")]  # an engine takes the faster one
         return np.minimum(*(kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c) for c in both))
 
-    def exchange(self, exchange):
+    def exchange(self, exchange, recipe):
         kind, ranks = exchange.kind, exchange.ranks
         if not self.device.link_bandwidth:
             raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
-        size = self.recipe.activations.bytes if kind == "dispatch" else BF16.bytes
+        size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
         nbytes, link = exchange.elements * size, self.device.link_bandwidth
         if self.ideal:
             sent = {"all-reduce": collectives.all_reduce_bytes, "all-gather": collectives.all_gather_bytes,
@@ -212,7 +213,7 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     return scalar_or_array(seconds)
 
 
-def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, ideal=False, framework=None):
+def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, wide=(), ideal=False, framework=None):
     """Time of one decode step: one new token for each sequence in flight.
 
     Parameters
@@ -229,6 +230,8 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
         Tokens a new token sees, itself included [token].
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides: "attention", "mamba", "ffn", "experts", "shared experts".
     ideal : bool
         Whether to return the plain bound.
     framework : str, optional
@@ -259,10 +262,12 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    return _time(model, device, recipe, batch, context, 1, attention, ffn, ideal, framework)
+    return _time(model, device, recipe, batch, context, 1, attention, ffn, wide, ideal, framework)
 
 
-def prefill_step(model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, ideal=False, framework=None):
+def prefill_step(
+    model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, wide=(), ideal=False, framework=None
+):
     """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
 
     Parameters
@@ -281,6 +286,8 @@ def prefill_step(model, device, recipe, *, batch, context, cached=0, attention=N
         Tokens of it that are in the cache already [token].
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
     ideal : bool
         Whether to return the plain bound.
     framework : str, optional
@@ -311,12 +318,14 @@ def prefill_step(model, device, recipe, *, batch, context, cached=0, attention=N
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    return _time(model, device, recipe, batch, context, new, attention, ffn, ideal, framework)
+    return _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework)
 
 
-def _time(model, device, recipe, batch, context, new, attention, ffn, ideal, framework):
+def _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework):
     clock, attention, ffn = _Clock(device, recipe, ideal, framework), attention or Plan(), ffn or Plan()
-    low, bf16, stages = model.low_precision_parts(clock.recipe), as_recipe("bf16"), attention.pp
+    wide = (wide,) if isinstance(wide, str) else wide
+    low = model.low_precision_parts(clock.recipe) - {choice("wide", part, {name: name for name in QUANTIZED}) for part in wide}
+    bf16, stages = as_recipe("bf16"), attention.pp
     micro = np.ceil(np.asarray(batch) / stages)
     done = step(model, batch=micro, context=context, new_tokens=new, attention=attention, ffn=ffn)
     shape = np.broadcast_shapes(*(np.shape(x) for x in (batch, context, new)))
@@ -327,12 +336,13 @@ def _time(model, device, recipe, batch, context, new, attention, ffn, ideal, fra
     for work in done.work:
         terms["attention"] = terms["attention"] + work.count * clock.attention(work)
     terms["attention"] = terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
+    routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
     for experts in () if ideal else done.experts:
-        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, clock.recipe if "experts" in low else bf16)
+        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, routed)
     for exchange in [*done.exchanges, *_sends(model, micro, new, attention)]:
-        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange)
+        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange, routed)
     terms["small kernels"] = terms["small kernels"] + clock.small(done)
-    memory = _memory(model, clock, done, batch, context, attention)
+    memory = _memory(model, clock, low, done, batch, context, attention)
     return Breakdown(terms={name: scalar_or_array(value) for name, value in terms.items()}, memory=memory,
                      capacity=clock.device.memory_capacity, notes=tuple(clock.notes), ideal=ideal)  # fmt: skip
 
@@ -346,12 +356,12 @@ def _sends(model, batch, new, plan):
     return [between, Exchange(kind="send", elements=tokens, ranks=2)]
 
 
-def _memory(model, clock, done, batch, context, attention):
+def _memory(model, clock, low, done, batch, context, attention):
     """Weights and cache on the fullest GPU [byte]: each GPU keeps the matrices it multiplies by; stages share blocks evenly.
 
     Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
     """
-    low, form = model.low_precision_parts(clock.recipe), clock.recipe.weights.bytes
+    form = clock.recipe.weights.bytes
     size = {part: form if part in low else BF16.bytes for part in TERM_OF}
     weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
     weights += sum(e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"] for e in done.experts)

@@ -6,6 +6,7 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.quantization import ELEMENTS, cast
+from hwdesign.formulas.roofline import break_even_area, break_even_n
 from hwdesign.lessons.exercises.base import ELEMENT, ENGINE, Exercise, unless, variants, with_article
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.timing.gemm import gemm_seconds, ideal_constants
@@ -16,14 +17,9 @@ from hwdesign.units import fmt
 
 _NUMBERS_1 = variants(
     "n k precision",
-    (8192, 28672, "nvfp4"),
-    (8192, 28672, "mxfp4"),
-    (5120, 25600, "nvfp4"),
-    (4096, 14336, "mxfp8"),
-    (53248, 16384, "mxfp4"),
-    (28672, 8192, "int4_g128"),
-    (18432, 7168, "fp8_1x128"),
-)
+    (8192, 28672, "nvfp4"), (8192, 28672, "mxfp4"), (5120, 25600, "nvfp4"), (4096, 14336, "mxfp8"),
+    (53248, 16384, "mxfp4"), (28672, 8192, "int4_g128"), (18432, 7168, "fp8_1x128"),
+)  # fmt: skip
 OTHER_BLOCK = {16: 32, 32: 16, 128: 32}  # [element]
 
 
@@ -110,8 +106,8 @@ _NUMBERS_2 = variants(
 def _text_block(largest, block):
     return (
         f"A tensor is stored in NVFP4. Its largest magnitude is {largest:g}, and that of one of its blocks is {block:g}. Which "
-        "block scale (E4M3) is stored, and which value does the largest number of the block have when it is read back, with "
-        "all scales?"
+        "block scale is stored (E4M3, three bits of mantissa), and which value does the largest number of the block have when "
+        "it is read back, with all scales?"
     )
 
 
@@ -163,6 +159,8 @@ def _number_kept(block, **given):
     return _block(block=block, **given)[0], float(block)
 
 
+_MISTAKES_2 = (_scale_not_rounded, _power_of_two, _rounded_to_the_farther, _tensor_scale_left_out,
+               _448_left_out, _4_for_6, _number_kept)  # fmt: skip
 _BLOCK = Exercise(
     id="4.2",
     variants=_NUMBERS_2,
@@ -178,15 +176,7 @@ _BLOCK = Exercise(
         "Tensor scale: largest over 448 x 6. Block scale: the block's largest over 6 tensor scales, rounded by "
         '`cast(x, "e4m3")`. Then round the element with `cast(x, "e2m1")` and multiply by both.',
     ),
-    mistakes=(
-        _scale_not_rounded,
-        _power_of_two,
-        _rounded_to_the_farther,
-        _tensor_scale_left_out,
-        _448_left_out,
-        _4_for_6,
-        _number_kept,
-    ),
+    mistakes=_MISTAKES_2,
 )
 
 
@@ -194,21 +184,17 @@ _BLOCK = Exercise(
 
 _NUMBERS_3 = variants(
     "products gain attention cache_gain",
-    (60, 2.5, 30, 2),
-    (75, 3, 15, 1.5),
-    (50, 3.5, 40, 2),
-    (80, 2, 10, 1.8),
-    (40, 3, 50, 1.6),
-    (70, 2.4, 20, 1.6),
+    (60, 2.5, 30, 2), (75, 3, 15, 1.5), (50, 3.5, 40, 2), (80, 2, 10, 1.8), (40, 3, 50, 1.6), (70, 2.4, 20, 1.6),
     (45, 3, 45, 1.8),
-)
+)  # fmt: skip
 
 
 def _text_step(products, gain, attention, cache_gain):
     return (
         f"In a decode step the matrix products take {products} % of the time, and a narrow format makes them {gain:g} times as "
         f"fast. Attention takes {attention} % and gets {cache_gain:g} times as fast with an FP8 cache. The rest stays as it is. "
-        "How many times as fast is the whole step, and how many times at most, if the products took no time at all?"
+        "How many times as fast is the whole step? And how many times at most, if the products took no time at all and "
+        "attention keeps its FP8 cache?"
     )
 
 
@@ -253,6 +239,8 @@ def _how_much_faster(**given):
     return tuple(value - 1 for value in _step(**given))
 
 
+_MISTAKES_3 = (_attention_as_before, _attention_as_before_in_the_limit, _rest_forgotten, _gains_averaged,
+               _speed_ups_multiplied, _speed_ups_added, _how_much_faster)  # fmt: skip
 _STEP = Exercise(
     id="4.3",
     variants=_NUMBERS_3,
@@ -266,97 +254,133 @@ _STEP = Exercise(
         "Let the old step take 100 ms. How many are left of each part?",
         "Divide each share by its gain, add the rest, and take one over the sum. In the limit the products add nothing.",
     ),
-    mistakes=(
-        _attention_as_before,
-        _attention_as_before_in_the_limit,
-        _rest_forgotten,
-        _gains_averaged,
-        _speed_ups_multiplied,
-        _speed_ups_added,
-        _how_much_faster,
-    ),
+    mistakes=_MISTAKES_3,
 )
 
 
 # 4.4 --------------------------------------------------------------------------------------------------------------------
 
 OTHER_FORMAT = {"fp8": "nvfp4", "nvfp4": "fp8", "mxfp4": "fp8"}
-_NUMBERS_4 = variants(  # each answer lies where both products can be compute-bound
-    "device precision",
-    ("GB300", "fp8"),
-    ("GB200", "nvfp4"),
-    ("B200", "nvfp4"),
-    ("B200", "mxfp4"),
-    ("H200", "fp8"),
-    ("RTX_PRO_6000", "nvfp4"),
-    ("MI300X", "fp8"),
+_NUMBERS_4 = variants(  # each width lies where both products can be compute-bound
+    "device precision microseconds",
+    ("GB300", "fp8", 3),
+    ("GB200", "nvfp4", 1.5),
+    ("B200", "nvfp4", 4),
+    ("B200", "mxfp4", 0.8),
+    ("H200", "fp8", 2.5),
+    ("RTX_PRO_6000", "nvfp4", 6),
+    ("MI300X", "fp8", 5),
 )
 
 
-def _text_width(device, precision):
+def _text_least(device, precision, microseconds):
     d, label = as_device(device), as_precision(precision).label
     wide, narrow = (fmt(d.peak_flops(name), "FLOP/s", digits=4) for name in (BF16, precision))
     memory = fmt(d.memory_bandwidth, "byte/s", digits=4)
     return (
         f"On {with_article(device)} ({memory}; dense peaks of {wide} in BF16, {narrow} in {label}) "
         f"inputs arrive in BF16. A pass of its own quantizes them to {label}: it reads each element once and writes it once. "
-        f"Beyond which output width $N$ is {label} faster than BF16, pass included, if both products are compute-bound?"
+        f"Beyond which output width $N$ is {label} faster than BF16, pass included, if both products are compute-bound? "
+        "At few tokens reading the weights sets the time, and the product with its pass takes a fixed time of "
+        rf"$\Delta\tau = {microseconds:g}$ µs more in {label} than in BF16. Beyond how many weights $NK$, in millions, is "
+        f"{label} faster there?"
     )
 
 
-def _width(device, precision, *, moved=None, free=False):
-    """Least N of (4.5) [element]; `moved` [byte] stands in for the bytes of the pass, `free` leaves out the narrow product."""
+def _least(device, precision, microseconds):
+    """(least N of (4.5) [element], least N K of (4.6) [million])."""
     d, form = as_device(device), as_precision(precision)
-    moved = BF16.bytes + form.bytes if moved is None else moved
-    return moved / (2 * d.memory_bandwidth) / (1 / d.peak_flops(BF16) - (0 if free else 1 / d.peak_flops(form)))
+    memory, moved = d.memory_bandwidth, BF16.bytes + form.bytes
+    width = break_even_n(d.peak_flops(BF16), d.peak_flops(form), bandwidth=memory, moved=moved)
+    area = break_even_area(microseconds * 1e-6, bandwidth=memory, wide_bytes=BF16.bytes, narrow_bytes=form.bytes)
+    return float(width), float(area) / 1e6
 
 
-def _only_read(**given):
+def _times(width=1.0, area=1.0, **given):
+    """The right answer, each part times a factor, or None where that changes nothing."""
+    right = _least(**given)
+    return unless(right, (right[0] * width, right[1] * area))
+
+
+def _only_read(precision, **given):
     """The pass seems to read only. It also writes each element, in the narrow format."""
-    return _width(**given, moved=BF16.bytes)
+    return _times(2 / (2 + as_precision(precision).bytes), precision=precision, **given)
 
 
 def _only_written(precision, **given):
     """The pass seems to write only. It also reads each element, in BF16."""
-    return _width(precision=precision, **given, moved=as_precision(precision).bytes)
+    return _times(1 - 2 / (2 + as_precision(precision).bytes), precision=precision, **given)
 
 
-def _narrow_product_free(**given):
+def _narrow_product_free(device, precision, **given):
     """The narrow product seems to take no time. What pays for the pass is the difference of the two products' times."""
-    return _width(**given, free=True)
+    d = as_device(device)
+    return _times(1 - d.peak_flops(BF16) / d.peak_flops(precision), device=device, precision=precision, **given)
 
 
 def _twice(**given):
-    """This is twice the answer. A product has 2 M N K FLOP, so each element of the input takes 2 N of them."""
-    return 2 * _width(**given)
+    """The width is twice the answer. A product has 2 M N K FLOP, so each element of the input takes 2 N of them."""
+    return _times(2, **given)
 
 
-def _critical_width(device, precision):
+def _critical_width(**given):
     """This is the critical dimension of chapter 1, where the product turns compute-bound. Here a pass is to be paid for."""
-    value = as_device(device).ridge(precision) * as_precision(precision).bytes / 2
-    return unless(_only_written(device=device, precision=precision), value, 0.01)
+    ridge, b = as_device(given["device"]).ridge(given["precision"]), as_precision(given["precision"]).bytes
+    return unless(_only_written(**given), (ridge * b / 2, _least(**given)[1]), 0.01)
 
 
-def _another_format(device, precision):
-    """This is the width for another format. Peak and bytes must both be those of the format that the question names."""
+def _another_format(device, precision, microseconds):
+    """This is for another format. Peak and bytes must both be those of the format that the question names."""
     other = OTHER_FORMAT[precision]
-    return _width(device, other) if as_precision(other).rate in as_device(device).dense_peak else None
+    return _least(device, other, microseconds) if as_precision(other).rate in as_device(device).dense_peak else None
 
 
-_WIDTH = Exercise(
+def _scales_forgotten(precision, **given):
+    """The block scales seem to be left out. The pass writes them, and they are read with the weights."""
+    b, bare = as_precision(precision).bytes, as_precision(precision).bits / 8
+    return _times((2 + bare) / (2 + b), (2 - b) / (2 - bare), precision=precision, **given)
+
+
+def _narrow_bytes_alone(precision, **given):
+    """In N K, the narrow format's bytes seem to be the divisor. A weight saves its 2 bytes in BF16 less those."""
+    return _times(area=2 / as_precision(precision).bytes - 1, precision=precision, **given)
+
+
+def _divided_by_2(precision, **given):
+    """In N K, the divisor seems to be 2: the bytes of BF16, or a ratio. A weight saves the difference of its bytes."""
+    return _times(area=1 - as_precision(precision).bytes / 2, precision=precision, **given)
+
+
+def _ratio_for_difference(precision, **given):
+    """In N K, the divisor seems to be the ratio of the bytes. A weight saves their difference."""
+    b = as_precision(precision).bytes
+    return _times(area=(2 - b) * b / 2, precision=precision, **given) if b < 1 else None  # at 1 it is _divided_by_2
+
+
+def _not_in_millions(**given):
+    """N K seems to be off by a million. It is asked for in millions, so 3000000 is 3. And 1 µs is 10^-6 s."""
+    return _times(area=1e6, **given)
+
+
+_MISTAKES_4 = (_only_read, _only_written, _narrow_product_free, _twice, _critical_width, _another_format,
+               _scales_forgotten, _narrow_bytes_alone, _divided_by_2, _ratio_for_difference, _not_in_millions)  # fmt: skip
+_LEAST = Exercise(
     id="4.4",
     variants=_NUMBERS_4,
-    text=_text_width,
-    solve=_width,
-    units=ELEMENT,
+    text=_text_least,
+    solve=_least,
+    parts=("Width", "Weight count"),
+    units=(*ELEMENT, "weight", "weights", "million", "million weights"),
     slips=("bits for bytes", "factor 1000", "factor 10^6"),
-    asks="a width N in elements",
-    why="Below this width the narrow format loses however many tokens come: the pass grows with them as the product does.",
+    asks="two numbers (a width in elements, weights in millions)",
+    tolerance=0.01,
+    why="A product that is too small is faster in BF16: at many tokens for want of width, at few for want of weights.",
     hints=(
-        "Write down the time of the pass and the time that the narrower product saves. Which factors do they share?",
-        "Pass: M K (2 + a) / W. Saved: 2 M N K (1 / P_wide - 1 / P_narrow). Set them equal and solve for N.",
+        "Each time set what the narrow format costs equal to what it saves. Which factors do both sides share?",
+        "Many tokens: M K (2 + a) / W against 2 M N K (1 / P_wide - 1 / P_narrow). Few: the fixed time against "
+        "N K (b_wide - b_narrow) / W.",
     ),
-    mistakes=(_only_read, _only_written, _narrow_product_free, _twice, _critical_width, _another_format),
+    mistakes=_MISTAKES_4,
 )
 
 
@@ -365,23 +389,19 @@ _WIDTH = Exercise(
 OTHER_ENGINE = {"sglang": "trtllm", "trtllm": "sglang"}
 _NUMBERS_5 = variants(
     "engine hidden m wanted",
-    ("trtllm", 4096, 8192, 1.4),
-    ("sglang", 4096, 8192, 1.8),
-    ("sglang", 4096, 1, 1.2),
-    ("sglang", 4096, 256, 1.3),
-    ("sglang", 4096, 4096, 1.3),
-    ("sglang", 2048, 8192, 1.3),
-    ("trtllm", 4096, 1024, 1.2),
-    ("trtllm", 2048, 8192, 1.2),
-)
+    ("trtllm", 4096, 8192, 1.4), ("sglang", 4096, 8192, 1.8), ("sglang", 4096, 1, 1.2), ("sglang", 4096, 256, 1.3),
+    ("sglang", 4096, 4096, 1.3), ("sglang", 2048, 8192, 1.3), ("trtllm", 4096, 1024, 1.2), ("trtllm", 2048, 8192, 1.2),
+)  # fmt: skip
 
 
 def _text_design(engine, hidden, m, wanted):
     return (
         f"A plain layer with $H = {hidden}$ and a feed-forward width of $4H$ is split over 1, 2, 4 or 8 GB300 by tensor "
-        "parallelism: QKV and the up-projection along $N$, the attention output and the down-projection along $K$. Take the "
-        f"published times of its four products on one GPU, `hw.gemm_grid`, with {ENGINE[engine]} at $M = {m}$. On how many GPUs "
-        f"at most are the four together at least {wanted:g} times as fast in NVFP4 as in BF16?"
+        "parallelism: QKV ($N = 3H$) and the up-projection along $N$, the attention output and the down-projection along $K$. "
+        "Each GPU multiplies its own shard of each of the four. Take the published times of these shards, with "
+        f'{ENGINE[engine]} at $M = {m}$: `hw.gemm_grid("GB300", "nvfp4", "{engine}").at({m}, n, k)` is the time of one in NVFP4, '
+        f'and with "bf16" that in BF16. On how many GPUs at most are the four together at least {wanted:g} times as fast in '
+        "NVFP4 as in BF16?"
     )
 
 
@@ -453,10 +473,10 @@ _DESIGN = Exercise(
     tolerance=0.0,
     why="Splitting makes products small, and small products gain little from a narrow format.",
     hints=(
-        "List N and K of the four products on one GPU, for 1, 2, 4 and 8 GPUs.",
-        'Sum `hw.gemm_grid("GB300", form, engine).at(m, n, k)` over the four, in both forms, and divide BF16 by NVFP4.',
+        "List N and K of the four shards that a single GPU holds, for 1, 2, 4 and 8 GPUs.",
+        "For each number of GPUs sum the times of the four shards in both formats, and divide the BF16 sum by the NVFP4 sum.",
     ),
     mistakes=(_bound_or_whole_matrices, _another_engine, _each_alone, _all_along_n, _half_as_many, _twice_as_many),
 )
 
-EXERCISES = (_MATRIX, _BLOCK, _STEP, _WIDTH, _DESIGN)
+EXERCISES = (_MATRIX, _BLOCK, _STEP, _LEAST, _DESIGN)

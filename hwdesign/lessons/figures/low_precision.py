@@ -1,14 +1,9 @@
 """Figures of chapter 4, low precision: what the formats hold and what they lose."""
 
-import itertools
-
 import numpy as np
 
-from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.quantization import ELEMENTS, cast
 from hwdesign.lessons import style
-
-LOOKS = ((style.ORANGE, "^"), (style.BLUE, "o"), (style.PURPLE, "D"), (style.GREEN, "s"), (style.INK, "v"), (style.GREY, "P"))
 
 
 @style.styled
@@ -40,7 +35,7 @@ def number_lines(rows, *, marks=(), ax=None):
     """
     ax = ax or style.axes(height=0.9 + 0.8 * len(rows))
     for row, (name, scale) in zip(range(len(rows))[::-1], rows.values(), strict=True):
-        values, color = ELEMENTS[name].values * scale, LOOKS[row % len(LOOKS)][0]
+        values, color = ELEMENTS[name].values * scale, (style.BLUE, style.ORANGE, style.GREEN)[row % 3]
         ax.plot([0, values[-1]], [row, row], color=style.GRID, lw=5, solid_capstyle="round", zorder=1)
         ax.plot(values, np.full(len(values), row), "|", color=color, ms=20, mew=2.2, zorder=2)
         for value in values:
@@ -91,7 +86,7 @@ def block_picture(x, stored, *, name, ax=None):
     ax.plot(place, stored, "_", color=style.ORANGE, ms=13, mew=2.4, label=name)
     for level in np.unique(np.abs(stored)):
         for sign in (-1, 1):
-            ax.axhline(sign * level, color=style.GRID, lw=0.8, zorder=0)
+            ax.axhline(sign * level, color=style.GREY, lw=0.5, ls=":", zorder=0)
     ax.grid(visible=False)
     ax.set_xticks(place)
     ax.set_xlabel("place in the block")
@@ -134,21 +129,22 @@ def error_lines(x, curves, *, xlabel, marks=(), top=None, ax=None):
     'signal to noise [dB]'
     """
     ax = ax or style.axes(height=3.8)
-    for (name, ratio), (color, marker) in zip(curves.items(), itertools.cycle(LOOKS)):
-        ax.semilogx(x, ratio, color=color, marker=marker, lw=1.3, ms=4.5, label=name)
+    for name, ratio in curves.items():
+        color, marker, line = style.look(name)
+        ax.semilogx(x, ratio, color=color, marker=marker, ls=line, lw=1.4, ms=4.5, label=name)
     for name, at in marks:
         ax.plot(at, np.interp(np.log(at), np.log(x), curves[name]), "o", mfc="none", mec=style.INK, ms=13, mew=1.4)
     style.plain_ticks(ax.xaxis, x)
     ax.set_ylim(0, top)
     ax.set_xlabel(xlabel)
     ax.set_ylabel("signal to noise [dB]")
-    ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3)
+    ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
     return ax
 
 
 @style.styled
 def score_differences(rows, *, ax=None):
-    """Differences of benchmark scores with their margins: what crosses zero says nothing by itself.
+    """Differences of benchmark scores with their margins; orange where the bar does not reach zero.
 
     Parameters
     ----------
@@ -173,9 +169,11 @@ def score_differences(rows, *, ax=None):
     """
     ax = ax or style.axes(height=1.2 + 0.38 * len(rows))
     for row, (_, difference, margin) in enumerate(rows):
-        if np.isfinite(margin):
-            ax.plot([difference - margin, difference + margin], [row, row], color=style.BLUE, lw=2, solid_capstyle="butt")
-        ax.plot(difference, row, "o", color=style.BLUE, mfc=style.BLUE if np.isfinite(margin) else "none")
+        known, clear = np.isfinite(margin), abs(difference) > margin
+        color, marker = (style.ORANGE, "s") if clear else (style.BLUE, "o")
+        if known:
+            ax.plot([difference - margin, difference + margin], [row, row], color=color, lw=2, solid_capstyle="butt")
+        ax.plot(difference, row, marker, color=color, mfc=color if known else "none")
     ax.axvline(0, color=style.INK, ls="--", lw=1)
     ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -210,7 +208,7 @@ def own_formats(found, *, ax=None):
     'speed [widest format = 1]'
     """
     bars = [
-        (f"{' x '.join(map(str, shape))}, {as_precision(name).label if name != 'fp64' else 'FP64'}", first.seconds / m.seconds,
+        (f"{' x '.join(map(str, shape))}, {name.upper()}", first.seconds / m.seconds,
          any(flag.startswith("suspect") for flag in m.flags))
         for shape, formats in found.items()
         for first in [next(iter(formats.values()))]

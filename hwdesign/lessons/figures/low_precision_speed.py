@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.patches import Rectangle
 
 from hwdesign.lessons import style
-
-LOOKS = ((style.INK, "v"), (style.GREEN, "s"), (style.BLUE, "o"), (style.ORANGE, "^"), (style.PURPLE, "D"))
 
 
 @style.styled
@@ -21,7 +20,7 @@ def format_roofs(m, rates, critical, *, ax=None):
     rates : mapping of str to array_like, shape (s,)
         Format to attainable rate [FLOP/s].
     critical : mapping of str to float
-        Format to the tokens at which it reaches its peak [element].
+        Format to the tokens at which it reaches its peak [element]; the mark stands at the next point of `m`.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -40,11 +39,10 @@ def format_roofs(m, rates, critical, *, ax=None):
     'tokens M [element]'
     """
     ax = ax or style.axes(height=4.0)
-    for (name, rate), (color, marker) in zip(rates.items(), itertools.cycle(LOOKS)):
-        rate = np.asarray(rate) / 1e15
-        ax.loglog(m, rate, color=color, lw=1.8, label=name)
-        if name in critical:
-            ax.plot(critical[name], np.exp(np.interp(np.log(critical[name]), np.log(m), np.log(rate))), marker, color=color, ms=8)
+    for name, rate in rates.items():
+        color, marker, line = style.look(name)
+        bend = [int(np.searchsorted(m, critical[name]))] if name in critical else []
+        ax.loglog(m, np.asarray(rate) / 1e15, color=color, ls=line, lw=1.8, marker=marker, markevery=bend, ms=8, label=name)
     style.plain_ticks(ax.xaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
     style.plain_ticks(ax.yaxis, [0.01, 0.1, 1, 10])
     ax.set_xlabel("tokens M [element]")
@@ -64,7 +62,7 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
     curves : mapping of str to array_like, shape (s,)
         Format to BF16's time over its time [dimensionless].
     points : (array_like, mapping of str to array_like), optional
-        Other sizes [element], and crosses at them for some of the formats, in the colour of the line.
+        Other sizes [element], and published speeds at them for some of the labels, drawn as crosses.
     top : float, optional
         Upper end of the axis.
     xlabel : str
@@ -89,13 +87,11 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
     'speed [BF16 = 1]'
     """
     ax = ax or style.axes(height=3.8)
-    colors = dict(zip(curves, itertools.cycle(color for color, _ in LOOKS[1:])))
-    colors |= {name: color for color, name in style.FRAMEWORK.values() if name in curves}
     for name, speed in curves.items():
-        ax.semilogx(m, speed, color=colors[name], lw=1.6, label=name)
-    if points:
-        for name, speed in points[1].items():
-            ax.semilogx(points[0], speed, "x", color=colors[name], mew=1.9)
+        color, _, line = style.look(name)
+        ax.semilogx(m, speed, color=color, ls=line, lw=1.6, label=name)
+    for (name, speed), cross in zip(points[1].items() if points else (), itertools.cycle("x+1")):
+        ax.semilogx(points[0], speed, cross, color=style.look(name)[0], mew=1.9, ms=7, label=f"{name}, published")
     ax.axhline(1, color=style.INK, ls="--", lw=1)
     style.plain_ticks(ax.xaxis, ticks or [1, 4, 16, 64, 256, 1024, 4096, 16384])
     ax.set_ylim(0, top)
@@ -111,15 +107,17 @@ EDGES = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)  # of the colours
 
 
 @style.styled
-def speedup_map(n, k, speed, *, label="speed of NVFP4 [BF16 = 1]", ax=None):
-    """Speed against BF16 over the shapes of the weights; the line is where it makes no difference.
+def speedup_map(n, k, speed, *, rule=None, label="speed of NVFP4 [BF16 = 1]", ax=None):
+    """Speed against BF16 over the shapes of the weights; a dot marks what is slower, and a line runs around it.
 
     Parameters
     ----------
     n, k : array_like of int, shapes (s,) and (t,)
         Columns and inner dimension [element].
     speed : array_like of float, shape (s, t)
-        BF16's time over the other [dimensionless]; NaN stays blank.
+        BF16's time over the other [dimensionless]; NaN is hatched.
+    rule : array_like of bool, shape (s, t), optional
+        Where a rule expects the other to be faster; its border is dashed.
     label : str
         Of the colour bar.
     ax : matplotlib.axes.Axes, optional
@@ -143,12 +141,15 @@ def speedup_map(n, k, speed, *, label="speed of NVFP4 [BF16 = 1]", ax=None):
     speed = np.ma.masked_invalid(np.asarray(speed, float))
     colors = ListedColormap([*_SLOWER, *_FASTER])
     places, norm = (np.arange(len(x) + 1) for x in (k, n)), BoundaryNorm(EDGES, colors.N)
+    ax.set_facecolor(style.GRID)
     mesh = ax.pcolormesh(*places, speed, cmap=colors, norm=norm, rasterized=True)
-    slow = np.pad(speed.filled(9) < 1, 1, mode="edge")  # the border, in one line of pieces
-    across, down = (np.argwhere(np.diff(slow[cut], axis=axis)) for axis, cut in ((0, np.s_[:, 1:-1]), (1, np.s_[1:-1])))
-    pieces = [((j, i), (j + 1, i)) for i, j in across] + [((j, i), (j, i + 1)) for i, j in down]
-    if pieces:
-        ax.plot(*np.array([(*piece, (np.nan, np.nan)) for piece in pieces]).reshape(-1, 2).T, color=style.INK, lw=2)
+    slow = speed.filled(9) < 1
+    ax.plot(*(np.argwhere(slow)[:, ::-1] + 0.5).T, ".", color=style.INK, ms=2.5, rasterized=True)
+    ax.plot(*_border(slow).T, color=style.INK, lw=2)
+    if rule is not None:
+        ax.plot(*_border(np.asarray(rule)).T, color=style.GREEN, lw=2.4, ls=(0, (2, 1.2)))
+    for i, j in np.argwhere(speed.mask & np.ones_like(slow)):
+        ax.add_patch(Rectangle((j, i), 1, 1, hatch="////", fill=False, ec=style.GREY, lw=0))
     wanted = (128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
     for axis, values in ((ax.xaxis, list(k)), (ax.yaxis, list(n))):
         places = [(values.index(v) + 0.5, f"{v}") for v in wanted if v in values]
@@ -161,6 +162,16 @@ def speedup_map(n, k, speed, *, label="speed of NVFP4 [BF16 = 1]", ax=None):
     bar.set_label(label)
     bar.ax.set_yticklabels([f"{e:g}" for e in EDGES[1:-1]])
     return ax
+
+
+def _border(inside):
+    """Line around a region of squares: places of its pieces, kept apart by NaN; shape (3 p, 2)."""
+    wide = np.pad(inside, 1, mode="edge")
+    across, down = np.argwhere(np.diff(wide[:, 1:-1], axis=0)), np.argwhere(np.diff(wide[1:-1], axis=1))
+    pieces = [((j, i), (j + 1, i), (np.nan, np.nan)) for i, j in across] + [
+        ((j, i), (j, i + 1), (np.nan, np.nan)) for i, j in down
+    ]
+    return np.array(pieces, float).reshape(-1, 2)
 
 
 @style.styled
