@@ -9,6 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("book", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("book")
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"

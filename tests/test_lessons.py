@@ -15,7 +15,7 @@ from PIL import Image
 import hwdesign as hw
 from hwdesign.lessons import figures, style, tables
 from hwdesign.lessons.explore import Explorer, Frame
-from hwdesign.lessons.show import Shown, badge, figure_html, webp_uri, svg_uri
+from hwdesign.lessons.show import Shown, badge, figure_html, svg_uri, webp_uri
 from hwdesign.measure.runs import load_run, shipped_runs
 
 ALT = "time [s] against size [element], 3 points"

@@ -389,8 +389,8 @@ def test_what_the_scales_cannot_reach_is_refused_to_the_last_bit():
 
 def test_given_scales_cut_what_they_do_not_reach_and_it_is_told():
     x = np.array([2.0, -12.0, 12.5, -1e9] * 8)
-    for name, given in (("nvfp4", {"scales": [2.0, 2.0], "tensor_scale": 1.0}), ("mxfp4", {"scales": [2.0]})):
-        e = encode(x, name, **given)
+    for name, fixed in (("nvfp4", {"scales": [2.0, 2.0], "tensor_scale": 1.0}), ("mxfp4", {"scales": [2.0]})):
+        e = encode(x, name, **fixed)
         assert decode(e).tolist() == [2, -12, 12, -12] * 8 and saturated(x, e).tolist() == [False, False, True, True] * 8
     assert saturated(np.full(128, 5e5), encode(np.full(128, 5e5), "int4_g128", scales=[65504.0])).all()
 
@@ -426,11 +426,11 @@ def test_what_rounding_a_scale_to_fp32_cuts_is_not_counted(name):
 
 def test_what_lies_a_millionth_beyond_is_counted():
     scales = {"fp8": {"scales": 1.0}, "nvfp4": {"scales": [1.0], "tensor_scale": 1.0}, "mxfp4": {"scales": [1.0]}}
-    for name, given in scales.items():
+    for name, fixed in scales.items():
         x = TOP[SCHEMES[name].element] * (1 + np.array([-1e-6, 0, 1e-7, 1e-6, -1e-3, 1e-3] + [0] * 26))
         x = x[:16] if name == "nvfp4" else x
         x[::2] *= -1
-        assert saturated(x, encode(x, name, **given)).tolist()[:8] == [False, False, False, True, False, True, False, False]
+        assert saturated(x, encode(x, name, **fixed)).tolist()[:8] == [False, False, False, True, False, True, False, False]
 
 
 def test_a_small_block_beside_a_large_one_is_lost_in_nvfp4_alone():

@@ -1,6 +1,7 @@
 """One figure style for the whole book: opaque background, colour-blind safe ink, no global state of matplotlib touched."""
 
 import functools
+import itertools
 
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -50,18 +51,18 @@ ENGINE = {
 }
 
 
-def look(label):
-    """How a number format or an engine is drawn: the first whose name begins the label; ink for all others.
+def looks(labels):
+    """How number formats and engines are drawn: each as in all figures, by the name that begins its label; others in turn.
 
     Parameters
     ----------
-    label : str
-        Label of a line; no unit.
+    labels : sequence of str
+        Labels of lines; no unit.
 
     Returns
     -------
-    tuple of str
-        Colour, marker and line style.
+    dict of str to tuple of str
+        Label to colour, marker and line style.
 
     Notes
     -----
@@ -69,10 +70,11 @@ def look(label):
 
     Examples
     --------
-    >>> look("NVFP4 (E2M1)")[1], look("SGLang, published")[2]
-    ('^', '-')
+    >>> looks(["NVFP4 (E2M1)", "SGLang", "mine", "yours"])["NVFP4 (E2M1)"]
+    ('#b34a06', '^', '-')
     """
-    return next((found for name, found in {**FORMAT, **ENGINE}.items() if label.startswith(name)), (INK, "v", "-"))
+    known, others = {**FORMAT, **ENGINE}, itertools.cycle(FORMAT.values())
+    return {label: next((known[name] for name in known if label.startswith(name)), None) or next(others) for label in labels}
 
 
 def styled(function):

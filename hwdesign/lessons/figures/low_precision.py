@@ -129,8 +129,9 @@ def error_lines(x, curves, *, xlabel, marks=(), top=None, ax=None):
     'signal to noise [dB]'
     """
     ax = ax or style.axes(height=3.8)
+    looks = style.looks(curves)
     for name, ratio in curves.items():
-        color, marker, line = style.look(name)
+        color, marker, line = looks[name]
         ax.semilogx(x, ratio, color=color, marker=marker, ls=line, lw=1.4, ms=4.5, label=name)
     for name, at in marks:
         ax.plot(at, np.interp(np.log(at), np.log(x), curves[name]), "o", mfc="none", mec=style.INK, ms=13, mew=1.4)

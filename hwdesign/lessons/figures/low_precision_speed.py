@@ -39,8 +39,9 @@ def format_roofs(m, rates, critical, *, ax=None):
     'tokens M [element]'
     """
     ax = ax or style.axes(height=4.0)
+    looks = style.looks(rates)
     for name, rate in rates.items():
-        color, marker, line = style.look(name)
+        color, marker, line = looks[name]
         bend = [int(np.searchsorted(m, critical[name]))] if name in critical else []
         ax.loglog(m, np.asarray(rate) / 1e15, color=color, ls=line, lw=1.8, marker=marker, markevery=bend, ms=8, label=name)
     style.plain_ticks(ax.xaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
@@ -87,11 +88,12 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
     'speed [BF16 = 1]'
     """
     ax = ax or style.axes(height=3.8)
+    looks = style.looks([*curves, *(points[1] if points else ())])
     for name, speed in curves.items():
-        color, _, line = style.look(name)
+        color, _, line = looks[name]
         ax.semilogx(m, speed, color=color, ls=line, lw=1.6, label=name)
     for (name, speed), cross in zip(points[1].items() if points else (), itertools.cycle("x+1")):
-        ax.semilogx(points[0], speed, cross, color=style.look(name)[0], mew=1.9, ms=7, label=f"{name}, published")
+        ax.semilogx(points[0], speed, cross, color=looks[name][0], mew=1.9, ms=7, label=f"{name}, published")
     ax.axhline(1, color=style.INK, ls="--", lw=1)
     style.plain_ticks(ax.xaxis, ticks or [1, 4, 16, 64, 256, 1024, 4096, 16384])
     ax.set_ylim(0, top)
