@@ -180,12 +180,12 @@ def test_samples_have_one_spread_and_the_tails_they_are_named_after():
         ordinary = x[:, ~outlier_channels(2048)]
         assert ordinary.std() == pytest.approx(0.02, rel=0.03) and abs(ordinary.mean()) < 2e-4
         beyond[kind] = (np.abs(ordinary) > 5 * 0.02).mean()
-    assert beyond["normal"] < 1e-5 and beyond["outlier channels"] < 1e-5
+    assert beyond["Gaussian"] < 1e-5 and beyond["outlier channels"] < 1e-5
     assert beyond["heavy tails"] == pytest.approx(0.0021, rel=0.1)  # Student's t with 4 degrees beyond 5 sqrt(2), from a table
 
 
 def test_outlier_channels_are_each_128th_and_as_strong_as_told():
-    plain, strong = samples("normal", columns=512), samples("outlier channels", columns=512, strength=50)
+    plain, strong = samples("Gaussian", columns=512), samples("outlier channels", columns=512, strength=50)
     assert np.flatnonzero(outlier_channels(512)).tolist() == [64, 192, 320, 448]
     for j in range(512):
         assert np.allclose(strong[:, j], (50 if j in (64, 192, 320, 448) else 1) * plain[:, j], rtol=1e-12)
@@ -197,8 +197,8 @@ def test_outlier_channels_are_each_128th_and_as_strong_as_told():
     ("kind", "change", "says"),
     [
         ("norml", {}, "kind must be one of normal, heavy tails, outlier channels, got 'norml'; did you mean 'normal'"),
-        ("normal", {"rows": 0}, "rows must be >= 1, got 0"),
-        ("normal", {"columns": 2.5}, "columns must be a whole number, got 2.5"),
+        ("Gaussian", {"rows": 0}, "rows must be >= 1, got 0"),
+        ("Gaussian", {"columns": 2.5}, "columns must be a whole number, got 2.5"),
         ("outlier channels", {"strength": 0}, "strength must be > 0, got 0"),
     ],
 )
@@ -538,7 +538,7 @@ def test_the_slider_over_outliers_shows_what_other_casts_find():
         frame = explorer.draw(i)
         strength, blocks = frame.data["strength"], frame.data["blocks"]
         assert f"{strength:g}" == explorer.values[i]
-        x = samples("normal") * np.where(np.arange(2048) % 128 == 64, strength, 1)
+        x = samples("Gaussian") * np.where(np.arange(2048) % 128 == 64, strength, 1)
         lines = {line.get_label(): line for line in frame.ax.lines}
         assert set(frame.data["ratio"]) == set(GRIDS) and set(GRIDS) < set(lines)
         for label, found in frame.data["ratio"].items():

@@ -55,9 +55,10 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("3.2") == pytest.approx(6.4e9 * 0.5625 / 8e12 / 20e-6, rel=1e-9)
     assert practice.answer("3.3") == pytest.approx((3.9175e12, 2), rel=1e-3)
     assert practice.answer("3.4") == pytest.approx(1.805, rel=1e-3) and practice.answer("3.5") == 128
-    assert practice.answer("4.1") == (9 * 14_680_064, 14_680_064)  # a byte of scales for 8 of elements, 8192 x 1792 blocks
-    assert practice.answer("4.2") == pytest.approx((40, 1.2)) and practice.answer("4.3") == pytest.approx((100 / 49, 4))
-    assert practice.answer("4.4") == pytest.approx((375 / 0.4, 24))  # fs of the pass, fs a weight saves; 24 MB in 3 µs
+    assert practice.answer("4.1") == pytest.approx((40, 1.2)) and practice.answer("4.2") == pytest.approx((100 / 49, 4))
+    assert practice.answer("4.3") == pytest.approx((375 / 0.4, 24))  # fs of the pass, fs a weight saves; 24 MB in 3 µs
+    two_draws = math.sqrt((841 * 161 + 825 * 177) / 1002**3)  # 840 and 824 of 1000 are right, and one of two more
+    assert practice.answer("4.4") == pytest.approx((196 * two_draws, 196 * math.sqrt(40) / 1000))  # 40 of 1000 flip
     assert practice.answer("4.5") == 4
 
 
@@ -121,41 +122,33 @@ def test_weights_that_came_faster_than_memory_fit_into_the_l2_cache():
     assert fast.any() and (size[fast] < d.l2).all() and set(rows["version"][fast]) == {"0.5.6.post2"}
 
 
-def test_sizes_are_those_of_matrices_that_are_stored():
-    for given in EXERCISES["4.1"].variants:
-        row = hw.encode(np.ones((1, given["k"])), given["precision"])
-        scales = row.scales.size * hw.ELEMENTS[row.scheme.scale].bits / 8
-        stored = row.nbytes - 4 * row.scheme.tensor_scale
-        assert EXERCISES["4.1"].solve(**given) == (given["n"] * stored, given["n"] * scales)
-
-
 def test_blocks_by_hand():
     by_hand = {(13.44, 1.25): (40, 1.2), (13.44, 2.3): (80, 2.4), (5.376, 0.7): (60, 0.72), (26.88, 20): (320, 19.2),
                (2.688, 1.1): (176, 1.056), (67.2, 0.8): (5.5, 0.825), (40.32, 11): (120, 10.8),
                (1344, 0.009): (2**-8, 2**-7)}  # fmt: skip
-    assert [tuple(given.values()) for given in EXERCISES["4.2"].variants] == list(by_hand)
-    for given in EXERCISES["4.2"].variants:
+    assert [tuple(given.values()) for given in EXERCISES["4.1"].variants] == list(by_hand)
+    for given in EXERCISES["4.1"].variants:
         x = np.zeros((2, 16))
         x[:, 3] = given["largest"], -given["block"]
         stored = hw.encode(x, "nvfp4")
         right = by_hand[tuple(given.values())]
-        assert EXERCISES["4.2"].solve(**given) == pytest.approx(right)
+        assert EXERCISES["4.1"].solve(**given) == pytest.approx(right)
         assert (stored.scales[1, 0], -hw.decode(stored)[1, 3]) == pytest.approx(right)
         assert abs(right[1] / given["block"] - 1) > 0.015  # the number itself is another answer
     assert {value > block for (_, block), (_, value) in by_hand.items()} == {True, False}  # some are cut, some are not
 
 
 def test_two_gains_are_one_after_the_other():
-    for given in EXERCISES["4.3"].variants:
+    for given in EXERCISES["4.2"].variants:
         share, other = given["products"] / 100, given["attention"] / 100
-        for gain, right in zip((given["gain"], math.inf), EXERCISES["4.3"].solve(**given), strict=True):
+        for gain, right in zip((given["gain"], math.inf), EXERCISES["4.2"].solve(**given), strict=True):
             first = hw.amdahl_speedup(share, gain)
             assert first * hw.amdahl_speedup(other * first, given["cache_gain"]) == pytest.approx(right)
 
 
 def test_the_pass_pays_from_this_width_on():
-    for given in EXERCISES["4.4"].variants:
-        d, (right, _), tokens = hw.device(given["device"]), EXERCISES["4.4"].solve(**given), 2**20
+    for given in EXERCISES["4.3"].variants:
+        d, (right, _), tokens = hw.device(given["device"]), EXERCISES["4.3"].solve(**given), 2**20
         for n, pays in ((math.floor(right), False), (math.ceil(right), True)):
             terms = {}
             for form in ("bf16", given["precision"]):
@@ -171,10 +164,10 @@ def test_the_fixed_time_pays_from_this_many_weights_on():
     by_hand = {("GB300", "fp8"): 8 * 3, ("GB200", "nvfp4"): 8 * 1.5 / 1.4375, ("B200", "nvfp4"): 7.7 * 4 / 1.4375,
                ("B200", "mxfp4"): 7.7 * 0.8 / 1.46875, ("H200", "fp8"): 4.8 * 2.5, ("RTX_PRO_6000", "nvfp4"): 1.597 * 6 / 1.4375,
                ("MI300X", "fp8"): 5.3 * 5}  # fmt: skip
-    assert len(EXERCISES["4.4"].variants) == len(by_hand)
-    for given in EXERCISES["4.4"].variants:
-        form, fixed, millions = given["precision"], given["microseconds"], EXERCISES["4.4"].solve(**given)[1]
-        assert 0.8 <= fixed <= 6 and f"= {fixed:g}$ µs more" in EXERCISES["4.4"].text(**given)
+    assert len(EXERCISES["4.3"].variants) == len(by_hand)
+    for given in EXERCISES["4.3"].variants:
+        form, fixed, millions = given["precision"], given["microseconds"], EXERCISES["4.3"].solve(**given)[1]
+        assert 0.8 <= fixed <= 6 and f"= {fixed:g}$ µs more" in EXERCISES["4.3"].text(**given)
         assert millions == pytest.approx(by_hand[given["device"], form])
         for factor, pays in ((0.99, False), (1.01, True)):
             rows = round(millions * 1e6 * factor / 4096)
@@ -187,28 +180,87 @@ def test_the_fixed_time_pays_from_this_many_weights_on():
             assert (reading[form] + fixed * 1e-6 < reading["bf16"]) == pays
 
 
-def test_mistakes_of_4_4_by_hand():
+def test_mistakes_of_4_3_by_hand():
     given = {"device": "GB200", "precision": "nvfp4", "microseconds": 1.5}  # 8 TB/s, 2.5 and 10 PFLOP/s, 12 MB in 1.5 µs
-    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["4.4"].mistakes}
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["4.3"].mistakes}
     width, area = 2.5625 / 16e12 / (0.3 / 1e15), 12 / 1.4375  # 1 / 2.5 - 1 / 10 = 0.3
     by_hand = {"only read": (width * 2 / 2.5625, area), "only written": (width * 0.5625 / 2.5625, area),
                "twice": (2 * width, area), "narrow product free": (2.5625 / 16e12 * 2.5e15, area), "another format": (937.5, 12),
                "scales forgotten": (width * 2.5 / 2.5625, 8), "narrow bytes alone": (width, 12 / 0.5625),
                "divided by 2": (width, 6), "ratio for difference": (width, 12 / (2 / 0.5625)),
                "not in millions": (width, area * 1e6), "critical width": (10e15 / 8e12 * 0.5625 / 2, area)}  # fmt: skip
-    assert EXERCISES["4.4"].solve(**given) == pytest.approx((width, area)) and set(found) == set(by_hand)
+    assert EXERCISES["4.3"].solve(**given) == pytest.approx((width, area)) and set(found) == set(by_hand)
     for name, value in found.items():
         assert value == pytest.approx(by_hand[name]), name
 
 
-def test_questions_of_4_3_and_4_5_say_what_is_meant():
+MARGINS = {  # right answers before and after, of so many questions; how many flip
+    (84, 82.4, 1000, 4): (840, 824, 40), (71, 66, 200, 9): (142, 132, 18), (62, 61, 500, 8): (310, 305, 40),
+    (58, 60.8, 250, 12): (145, 152, 30), (90, 88.5, 4000, 3): (3600, 3540, 120), (80.5, 80.1, 12032, 6): (9686, 9638, 722),
+    (76, 72.5, 1319, 7): (1002, 956, 92), (67.3, 66.4, 14042, 10): (9450, 9324, 1404),
+}  # fmt: skip
+
+
+def test_margins_by_hand():
+    task, beyond = EXERCISES["4.4"], []
+    assert [tuple(given.values()) for given in task.variants[:1]] == list(MARGINS)[:1] and len(task.variants) == len(MARGINS)
+    for given in task.variants:
+        n, (before, after, flips), right = given["questions"], MARGINS[tuple(given.values())], task.solve(**given)
+        assert [before, after, flips] == pytest.approx([given[x] / 100 * n for x in ("before", "after", "flips")], abs=1)
+        assert flips >= abs(before - after) and n >= 200
+        added = sum((count + 1) * (n - count + 1) for count in (before, after)) / (n + 2) ** 3
+        assert right == pytest.approx([196 * math.sqrt(added), 196 * math.sqrt(flips) / n], rel=0.003)
+        bare = 196 * math.sqrt((before * (n - before) + after * (n - after)) / n**3)  # (4.8), nothing added
+        pairs = 196 * math.sqrt(flips - (before - after) ** 2 / n) / n  # less the square of the change, as some books have it
+        for answer in ((bare, right[1]), (right[0], pairs), [value * 2 / 1.96 for value in right]):
+            assert practice._judge_numbers(task, given, answer, right).right
+        beyond.append(tuple(abs(given["before"] - given["after"]) > margin for margin in right))
+        text = task.text(**given)
+        assert f"{given['flips']} % of them flip" in text and "few questions; here you may leave them out" in text
+    assert beyond[0] == (False, True) and set(beyond) == {(False, False), (False, True), (True, True)}
+
+
+def test_half_the_flips_go_each_way_without_a_loss():
+    given = EXERCISES["4.4"].variants[0]
+    n, flips, rng = given["questions"], given["flips"] / 100, np.random.default_rng(1)
+    lost, won, _ = rng.multinomial(n, (flips / 2, flips / 2, 1 - flips), 100_000).T
+    draws = rng.binomial(n, 0.832, (2, 100_000))
+    for difference, margin in zip((draws[0] - draws[1], won - lost), EXERCISES["4.4"].solve(**given), strict=True):
+        assert (abs(difference) / n * 100 < margin).mean() == pytest.approx(0.95, abs=0.005)
+
+
+def test_mistakes_of_4_4_by_hand():
+    task = EXERCISES["4.4"]
+    given = task.variants[0]  # 84 and 82.4 %, 1000 questions, 4 % flips: 0.367 x 0.367 = 0.1344 and 0.381 x 0.381 = 0.1450
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in task.mistakes}
+    by_hand = {"one standard deviation": (1.672, 0.632), "half": (1.639, 0.620), "full width": (6.556, 2.479),
+               "one score alone": (2.274, 1.240), "margins added": (4.635, 1.240), "n outside the root": (0.1037, 0.0392),
+               "as shares": (0.0328, 0.0124), "flips in per cent": (3.278, 12.40), "root of per cent": (3.278, 0.1240),
+               "flips twice": (3.278, 1.753), "change for flips": (3.278, 0.784), "difference itself": (1.6, 1.6),
+               "margins exchanged": (1.240, 3.278)}  # fmt: skip
+    assert set(found) == set(by_hand)
+    for name, value in found.items():
+        assert value == pytest.approx(by_hand[name], rel=0.002), name
+
+
+def test_questions_of_chapter_4_say_what_is_meant():
+    for given in EXERCISES["4.1"].variants:
+        assert "Use the scales of part 2 (448 and 6)." in EXERCISES["4.1"].text(**given)
+    for given in EXERCISES["4.2"].variants:
+        assert EXERCISES["4.2"].text(**given).endswith("if the products took no time at all and attention keeps its FP8 cache?")
     for given in EXERCISES["4.3"].variants:
-        assert EXERCISES["4.3"].text(**given).endswith("if the products took no time at all and attention keeps its FP8 cache?")
+        text = EXERCISES["4.3"].text(**given)
+        assert text.index("(a) Beyond which output width") < text.index("(b) At few tokens")
+        assert text.endswith("Answer (a) first, then (b).")
     for given in EXERCISES["4.5"].variants:
         text = EXERCISES["4.5"].text(**given)
         call = f'hw.gemm_grid("GB300", "nvfp4", "{given["engine"]}").at({given["m"]}, n, k)'
-        assert f"`{call}`" in text and "$N = 3H$" in text and "its own shard" in text
+        assert f"`{call}`" in text and "its own shard" in text and "sum of the four times" in text
         assert eval(call, {"hw": hw, "n": given["hidden"], "k": given["hidden"]}) > 0
+        stated, h = re.findall(r"\(\$N = (\d?)H(/t)?\$, \$K = (\d?)H(/t)?\$\)", text), given["hidden"]
+        for t in (1, 2, 4, 8):
+            sizes = [[int(a or 1) * h // (t if split else 1) for a, split in (x[:2], x[2:])] for x in stated]
+            assert sizes == [[3 * h // t, h], [h, h // t], [4 * h // t, h], [h, 4 * h // t]]
 
 
 def test_published_speeds_of_a_layer_that_is_split():
@@ -245,16 +297,21 @@ def test_each_mistake_of_chapter_4_has_its_own_name_with_all_numbers(name):
 
 
 SAID = [
-    ("4.1", ("132 MB", "14.7 MB"), None), ("4.1", ("117 MB", 0), "scales left out"), ("4.1", "126 MB, 14 MB", "mib for mb"),
-    ("4.1", (117440512, 14680064), "scales left out"), ("4.1", ("1.06 GB", "117 MB"), "bits for bytes"),
-    ("4.2", "40 and 1.2", None), ("4.2", (40, 1.25), "number kept"), ("4.2", (44, 1.32), "rounded to the farther"),
-    ("4.2", (41.67, 1.2), "scale not rounded"), ("4.2", (64, 1.28), "4 for 6"),
-    ("4.3", ("2.04x", "400 %"), None), ("4.3", (2.2, "never"), "gains averaged"), ("4.3", (1.5625, 2.5), "attention as before"),
-    ("4.3", (1.74, 2.68), "speed ups added"), ("4.3", (1.04, 3), "how much faster"),
-    ("4.4", (938, 24), None), ("4.4", "0.9375 k and 24 million weights", None), ("4.4", "938 elements, 24 million", None),
-    ("4.4", (480, 24), "another format"), ("4.4", (480, 16.7), "another format"), ("4.4", (625, 24), "only read"),
-    ("4.4", (469, 24), "narrow product free"), ("4.4", (938, 12), "divided by 2"), ("4.4", (938, 24e6), "not in millions"),
-    ("4.4", "938, 24 M", "not in millions"), ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
+    ("4.1", "40 and 1.2", None), ("4.1", (40, 1.25), "number kept"), ("4.1", (44, 1.32), "rounded to the farther"),
+    ("4.1", (41.67, 1.2), "scale not rounded"), ("4.1", (64, 1.28), "4 for 6"),
+    ("4.2", ("2.04x", "400 %"), None), ("4.2", (2.2, "never"), "gains averaged"), ("4.2", (1.5625, 2.5), "attention as before"),
+    ("4.2", (1.74, 2.68), "speed ups added"), ("4.2", (1.04, 3), "how much faster"),
+    ("4.3", (938, 24), None), ("4.3", "0.9375 k and 24 million weights", None), ("4.3", "938 elements, 24 million", None),
+    ("4.3", (480, 24), "another format"), ("4.3", (480, 16.7), "another format"), ("4.3", (625, 24), "only read"),
+    ("4.3", (469, 24), "narrow product free"), ("4.3", (938, 12), "divided by 2"), ("4.3", (938, 24e6), "not in millions"),
+    ("4.3", "938, 24 M", "not in millions"),
+    ("4.4", (3.28, 1.24), None), ("4.4", "3.3 points and 1.24 points", None), ("4.4", "3.28 pp, 1.24 pp", None),
+    ("4.4", ("3.28 %", "1.24 %"), "as shares"), ("4.4", (3.28, 0.0124), "as shares"),
+    ("4.4", (1.67, 0.63), "one standard deviation"), ("4.4", (3.28, 0.124), "root of per cent"),
+    ("4.4", (3.28, 12.4), "flips in per cent"), ("4.4", (2.27, 1.24), "one score alone"),
+    ("4.4", (3.28, 1.6), "difference itself"), ("4.4", (1.24, 3.28), "margins exchanged"),
+    ("4.4", (3.28, 0.62), "half"), ("4.4", (3.28, 0.78), "change for flips"),
+    ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
     ("4.5", 2, "all along n"), ("4.5", 1, "each alone"),
 ]  # fmt: skip
 

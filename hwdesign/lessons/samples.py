@@ -1,10 +1,10 @@
-"""Random numbers shaped like the weights and activations of a model: normal, with heavy tails, with outlier channels."""
+"""Random numbers shaped like the weights and activations of a model: Gaussian, with heavy tails, with outlier channels."""
 
 import numpy as np
 
 from hwdesign._check import choice, positive, whole
 
-KINDS = ("normal", "heavy tails", "outlier channels")
+KINDS = ("Gaussian", "heavy tails", "outlier channels")
 EVERY = 128  # one channel in so many is an outlier
 SPREAD = 0.02  # standard deviation of the ordinary numbers
 
@@ -15,7 +15,7 @@ def samples(kind, *, rows=256, columns=2048, strength=20.0, seed=0):
     Parameters
     ----------
     kind : str
-        "normal"; "heavy tails", Student's t with 4 degrees of freedom; or "outlier channels", normal with each 128th column
+        "Gaussian"; "heavy tails", Student's t with 4 degrees of freedom; or "outlier channels", Gaussian with each 128th column
         `strength` times as large.
     rows, columns : int
         Shape [element].

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hwdesign.catalogue.benchmarks import NORMAL_95, difference_margin
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
@@ -15,99 +16,17 @@ from hwdesign.units import fmt
 
 # 4.1 --------------------------------------------------------------------------------------------------------------------
 
-_NUMBERS_1 = variants(
-    "n k precision",
-    (8192, 28672, "nvfp4"), (8192, 28672, "mxfp4"), (5120, 25600, "nvfp4"), (4096, 14336, "mxfp8"),
-    (53248, 16384, "mxfp4"), (28672, 8192, "int4_g128"), (18432, 7168, "fp8_1x128"),
-)  # fmt: skip
-OTHER_BLOCK = {16: 32, 32: 16, 128: 32}  # [element]
-
-
-def _text_matrix(n, k, precision):
-    return (
-        f"A weight matrix has $N = {n}$ outputs and $K = {k}$ inputs. How many bytes does it take in "
-        f"{as_precision(precision).label}, and how many of them are block scales? A scale of the whole tensor is not counted."
-    )
-
-
-def _matrix(n, k, precision, *, scales=None, scale_bytes=None):
-    """(whole matrix, its block scales) [byte]; `scales` and `scale_bytes` stand in for their number and size."""
-    form = as_precision(precision)
-    scales = n * k / form.block_size if scales is None else scales
-    part = scales * (scale_bytes or form.scale_bits / 8)
-    return n * k * form.bits / 8 + part, part
-
-
-def _scales_left_out(**given):
-    """The size seems to lack the block scales. They are stored beside the elements and are read with them."""
-    return _matrix(**given, scales=0)
-
-
-def _scales_of_another_size(precision, **given):
-    """The scales seem to have the bytes of another format. E4M3 and E8M0 take 1 byte, FP16 takes 2 and FP32 takes 4."""
-    return _matrix(precision=precision, **given, scale_bytes=4 if as_precision(precision).scale_bits == 8 else 1)
-
-
-def _scale_a_row(n, **given):
-    """This counts one scale for each row. A row has many blocks, and each of them has its own."""
-    return _matrix(n, **given, scales=n)
-
-
-def _block_of_another_format(n, k, precision):
-    """The block seems to have the length of another format: 16 elements in NVFP4, 32 in the MX formats, 128 in the others."""
-    return _matrix(n, k, precision, scales=n * k / OTHER_BLOCK[as_precision(precision).block_size])
-
-
-def _size_in_bf16(n, k, precision):
-    """This is the size in BF16. Take the bits of the format that the question names, and add its scales."""
-    return BF16.bytes * n * k, 0.0
-
-
-def _mib_for_mb(**given):
-    """The sizes seem to be in MiB, 1024 x 1024 byte. In this book MB is decimal, 10^6 byte."""
-    return tuple(size / 1.024**2 for size in _matrix(**given))
-
-
-_MATRIX = Exercise(
-    id="4.1",
-    variants=_NUMBERS_1,
-    text=_text_matrix,
-    solve=_matrix,
-    parts=("Whole size", "Scale size"),
-    units=("byte", "bytes", "B"),
-    slips=("bits for bytes", "factor 1000", "factor 10^6", "factor 10^9"),
-    asks='two sizes in bytes (whole matrix, its block scales), as 3000000 or "3 MB"',
-    tolerance=0.01,
-    why="Scales are read with the elements, so they count in memory and in the time of every step with few tokens.",
-    hints=(
-        "Count the elements and the blocks. What does one of each take?",
-        "N K times the bits over 8, and N K over the block times the bytes of a scale. `hw.precision(name)` has all three.",
-    ),
-    mistakes=(_scales_left_out, _scales_of_another_size, _scale_a_row, _block_of_another_format, _size_in_bf16, _mib_for_mb),
-)
-
-
-# 4.2 --------------------------------------------------------------------------------------------------------------------
-
 TOP, REACH = ELEMENTS["e4m3"].largest, ELEMENTS["e2m1"].largest  # 448 and 6
-_NUMBERS_2 = variants(
-    "largest block",
-    (13.44, 1.25),
-    (13.44, 2.3),
-    (5.376, 0.7),
-    (26.88, 20),
-    (2.688, 1.1),
-    (67.2, 0.8),
-    (40.32, 11),
-    (1344, 0.009),  # so small a block has a scale among the subnormals of E4M3, and its largest element is 4
-)
+# The last block is so small that its scale is among the subnormals of E4M3, and its largest element is 4.
+_NUMBERS_1 = variants("largest block", (13.44, 1.25), (13.44, 2.3), (5.376, 0.7), (26.88, 20), (2.688, 1.1), (67.2, 0.8),
+                      (40.32, 11), (1344, 0.009))  # fmt: skip
 
 
 def _text_block(largest, block):
     return (
-        f"A tensor is stored in NVFP4. Its largest magnitude is {largest:g}, and that of one of its blocks is {block:g}. Which "
-        "block scale is stored (E4M3, three bits of mantissa), and which value does the largest number of the block have when "
-        "it is read back, with all scales?"
+        f"A tensor is stored in NVFP4. Its largest magnitude is {largest:g}, and that of one of its blocks is {block:g}. Use the "
+        "scales of part 2 (448 and 6). Which block scale is stored (E4M3, three bits of mantissa), and which value does the "
+        "largest number of the block have when it is read back, with all scales?"
     )
 
 
@@ -159,11 +78,11 @@ def _number_kept(block, **given):
     return _block(block=block, **given)[0], float(block)
 
 
-_MISTAKES_2 = (_scale_not_rounded, _power_of_two, _rounded_to_the_farther, _tensor_scale_left_out,
+_MISTAKES_1 = (_scale_not_rounded, _power_of_two, _rounded_to_the_farther, _tensor_scale_left_out,
                _448_left_out, _4_for_6, _number_kept)  # fmt: skip
 _BLOCK = Exercise(
-    id="4.2",
-    variants=_NUMBERS_2,
+    id="4.1",
+    variants=_NUMBERS_1,
     text=_text_block,
     solve=_block,
     parts=("Block scale", "Largest number"),
@@ -176,17 +95,14 @@ _BLOCK = Exercise(
         "Tensor scale: largest over 448 x 6. Block scale: the block's largest over 6 tensor scales, rounded by "
         '`cast(x, "e4m3")`. Then round the element with `cast(x, "e2m1")` and multiply by both.',
     ),
-    mistakes=_MISTAKES_2,
+    mistakes=_MISTAKES_1,
 )
 
 
-# 4.3 --------------------------------------------------------------------------------------------------------------------
+# 4.2 --------------------------------------------------------------------------------------------------------------------
 
-_NUMBERS_3 = variants(
-    "products gain attention cache_gain",
-    (60, 2.5, 30, 2), (75, 3, 15, 1.5), (50, 3.5, 40, 2), (80, 2, 10, 1.8), (40, 3, 50, 1.6), (70, 2.4, 20, 1.6),
-    (45, 3, 45, 1.8),
-)  # fmt: skip
+_NUMBERS_2 = variants("products gain attention cache_gain", (60, 2.5, 30, 2), (75, 3, 15, 1.5), (50, 3.5, 40, 2),
+                      (80, 2, 10, 1.8), (40, 3, 50, 1.6), (70, 2.4, 20, 1.6), (45, 3, 45, 1.8))  # fmt: skip
 
 
 def _text_step(products, gain, attention, cache_gain):
@@ -239,11 +155,11 @@ def _how_much_faster(**given):
     return tuple(value - 1 for value in _step(**given))
 
 
-_MISTAKES_3 = (_attention_as_before, _attention_as_before_in_the_limit, _rest_forgotten, _gains_averaged,
+_MISTAKES_2 = (_attention_as_before, _attention_as_before_in_the_limit, _rest_forgotten, _gains_averaged,
                _speed_ups_multiplied, _speed_ups_added, _how_much_faster)  # fmt: skip
 _STEP = Exercise(
-    id="4.3",
-    variants=_NUMBERS_3,
+    id="4.2",
+    variants=_NUMBERS_2,
     text=_text_step,
     solve=_step,
     parts=("Speed-up", "Limit"),
@@ -254,23 +170,17 @@ _STEP = Exercise(
         "Let the old step take 100 ms. How many are left of each part?",
         "Divide each share by its gain, add the rest, and take one over the sum. In the limit the products add nothing.",
     ),
-    mistakes=_MISTAKES_3,
+    mistakes=_MISTAKES_2,
 )
 
 
-# 4.4 --------------------------------------------------------------------------------------------------------------------
+# 4.3 --------------------------------------------------------------------------------------------------------------------
 
 OTHER_FORMAT = {"fp8": "nvfp4", "nvfp4": "fp8", "mxfp4": "fp8"}
-_NUMBERS_4 = variants(  # each width lies where both products can be compute-bound
-    "device precision microseconds",
-    ("GB300", "fp8", 3),
-    ("GB200", "nvfp4", 1.5),
-    ("B200", "nvfp4", 4),
-    ("B200", "mxfp4", 0.8),
-    ("H200", "fp8", 2.5),
-    ("RTX_PRO_6000", "nvfp4", 6),
-    ("MI300X", "fp8", 5),
-)
+# Each width lies where both products can be compute-bound.
+_NUMBERS_3 = variants("device precision microseconds", ("GB300", "fp8", 3), ("GB200", "nvfp4", 1.5), ("B200", "nvfp4", 4),
+                      ("B200", "mxfp4", 0.8), ("H200", "fp8", 2.5), ("RTX_PRO_6000", "nvfp4", 6),
+                      ("MI300X", "fp8", 5))  # fmt: skip
 
 
 def _text_least(device, precision, microseconds):
@@ -280,10 +190,10 @@ def _text_least(device, precision, microseconds):
     return (
         f"On {with_article(device)} ({memory}; dense peaks of {wide} in BF16, {narrow} in {label}) "
         f"inputs arrive in BF16. A pass of its own quantizes them to {label}: it reads each element once and writes it once. "
-        f"Beyond which output width $N$ is {label} faster than BF16, pass included, if both products are compute-bound? "
-        "At few tokens reading the weights sets the time, and the product with its pass takes a fixed time of "
+        f"(a) Beyond which output width $N$ is {label} faster than BF16, pass included, if both products are compute-bound? "
+        "(b) At few tokens reading the weights sets the time, and the product with its pass takes a fixed time of "
         rf"$\Delta\tau = {microseconds:g}$ µs more in {label} than in BF16. Beyond how many weights $NK$, in millions, is "
-        f"{label} faster there?"
+        f"{label} faster there? Answer (a) first, then (b)."
     )
 
 
@@ -362,23 +272,134 @@ def _not_in_millions(**given):
     return _times(area=1e6, **given)
 
 
-_MISTAKES_4 = (_only_read, _only_written, _narrow_product_free, _twice, _critical_width, _another_format,
+_MISTAKES_3 = (_only_read, _only_written, _narrow_product_free, _twice, _critical_width, _another_format,
                _scales_forgotten, _narrow_bytes_alone, _divided_by_2, _ratio_for_difference, _not_in_millions)  # fmt: skip
 _LEAST = Exercise(
-    id="4.4",
-    variants=_NUMBERS_4,
+    id="4.3",
+    variants=_NUMBERS_3,
     text=_text_least,
     solve=_least,
     parts=("Width", "Weight count"),
     units=(*ELEMENT, "weight", "weights", "million", "million weights"),
     slips=("bits for bytes", "factor 1000", "factor 10^6"),
-    asks="two numbers (a width in elements, weights in millions)",
+    asks="two numbers: (a) a width in elements, (b) weights in millions",
     tolerance=0.01,
     why="A product that is too small is faster in BF16: at many tokens for want of width, at few for want of weights.",
     hints=(
         "Each time set what the narrow format costs equal to what it saves. Which factors do both sides share?",
         "Many tokens: M K (2 + a) / W against 2 M N K (1 / P_wide - 1 / P_narrow). Few: the fixed time against "
         "N K (b_wide - b_narrow) / W.",
+    ),
+    mistakes=_MISTAKES_3,
+)
+
+
+# 4.4 --------------------------------------------------------------------------------------------------------------------
+
+# So many questions that the added answers change less than 1 %.
+_NUMBERS_4 = variants("before after questions flips", (84, 82.4, 1000, 4), (80.5, 80.1, 12032, 6), (71, 66, 200, 9),
+                      (62, 61, 500, 8), (76, 72.5, 1319, 7), (58, 60.8, 250, 12), (90, 88.5, 4000, 3),
+                      (67.3, 66.4, 14042, 10))  # fmt: skip
+
+
+def _text_noise(before, after, questions, flips):
+    return (
+        f"A model scores {before:g} % before and {after:g} % in a narrow format, on {questions} questions. What is the 95 % "
+        "margin of the difference, in percentage points, if each format had its own draw of questions? And what is it if the "
+        f"same questions were asked and {flips:g} % of them flip (right in one format, wrong in the other)? The answers added to "
+        "each count in (4.8) matter only for few questions; here you may leave them out."
+    )
+
+
+def _noise(before, after, questions, flips, *, draws=1.0, pairs=1.0):
+    """(margin with a draw for each format, margin with the same questions) [percentage point], each times a factor."""
+    own, same = (float(difference_margin(before, after, questions, flipped=share)) for share in (None, flips / 100))
+    return own * draws, same * pairs
+
+
+def _one_standard_deviation(**given):
+    """This is one standard deviation. Chance stays within 1.96 of them 95 % of the time."""
+    return _noise(draws=1 / NORMAL_95, pairs=1 / NORMAL_95, **given)
+
+
+def _half(**given):
+    """This is half the margin. The 1.96 standard deviations lie on each side, so nothing is divided by 2."""
+    return _noise(draws=1 / 2, pairs=1 / 2, **given)
+
+
+def _full_width(**given):
+    """This is twice the margin, the whole width of the interval. The margin is what lies on one side."""
+    return _noise(draws=2, pairs=2, **given)
+
+
+def _one_score_alone(**given):
+    """The first margin seems to be that of one score. Both scores are drawn, so add the variance of the second."""
+    return _noise(**given | {"after": given["before"]}, draws=0.5**0.5)
+
+
+def _margins_added(before, after, **given):
+    """The first margin seems to be the sum of the margins of the two scores. Variances add up, and their root comes last."""
+    one, other = (_noise(score, score, **given, draws=0.5**0.5) for score in (before, after))
+    return one[0] + other[0], one[1]
+
+
+def _n_outside_the_root(questions, **given):
+    """The number of questions seems to stand outside the root. Four times as many questions halve a margin."""
+    return _noise(draws=questions**-0.5, pairs=questions**-0.5, questions=questions, **given)
+
+
+def _as_shares(**given):
+    """This is a share, or a number with a % sign behind it. Points are asked for: a share of 0.03 is 3 points, typed as 3."""
+    return _noise(draws=1 / 100, pairs=1 / 100, **given)
+
+
+def _flips_in_per_cent(**given):
+    """In the second margin the flips seem to be in per cent under the root, as 4 and not as 0.04."""
+    return _noise(pairs=10, **given)
+
+
+def _root_of_per_cent(**given):
+    """The second margin seems to be the root of per cent. Take the root of a share first, and turn that into points."""
+    return _noise(pairs=1 / 10, **given)
+
+
+def _flips_twice(**given):
+    """The flips seem to be counted twice. Their share has both directions in it already, and each question flips once."""
+    return _noise(pairs=2**0.5, **given)
+
+
+def _change_for_flips(before, after, flips, **given):
+    """In the second margin the change of the score seems to stand for the flips. Flips in both directions add noise."""
+    return _noise(pairs=(abs(before - after) / flips) ** 0.5, before=before, after=after, flips=flips, **given)
+
+
+def _difference_itself(before, after, **_):
+    """This is the difference of the scores. The margin says how large chance alone makes it."""
+    return abs(before - after), abs(before - after)
+
+
+def _margins_exchanged(**given):
+    """The two margins seem to be exchanged. Two draws are noisier than the same questions asked twice."""
+    return _noise(**given)[::-1]
+
+
+_MISTAKES_4 = (_one_standard_deviation, _half, _full_width, _one_score_alone, _margins_added, _n_outside_the_root, _as_shares,
+               _flips_in_per_cent, _root_of_per_cent, _flips_twice, _change_for_flips, _difference_itself,
+               _margins_exchanged)  # fmt: skip
+_NOISE = Exercise(
+    id="4.4",
+    variants=_NUMBERS_4,
+    text=_text_noise,
+    solve=_noise,
+    parts=("Two-draw margin", "Paired margin"),
+    units=("point", "points", "percentage point", "percentage points", "pp"),
+    asks="two numbers in percentage points (own draws, same questions)",
+    tolerance=0.03,  # 2 for 1.96 is right, too
+    why="Asked the same questions, and with the flips counted, two formats can show a loss that two draws would hide.",
+    hints=(
+        "An answer is right or not: what is its variance, if a share u is right? What is that of the difference of two scores?",
+        "Own draws: 1.96 times the root of (u (1 - u) + v (1 - v)) / n. Same questions, d of them flip: 1.96 times the root of "
+        "d / n. All are shares, and 100 times a share is in points. `hw.difference_margin` has both.",
     ),
     mistakes=_MISTAKES_4,
 )
@@ -396,12 +417,12 @@ _NUMBERS_5 = variants(
 
 def _text_design(engine, hidden, m, wanted):
     return (
-        f"A plain layer with $H = {hidden}$ and a feed-forward width of $4H$ is split over 1, 2, 4 or 8 GB300 by tensor "
-        "parallelism: QKV ($N = 3H$) and the up-projection along $N$, the attention output and the down-projection along $K$. "
-        "Each GPU multiplies its own shard of each of the four. Take the published times of these shards, with "
-        f'{ENGINE[engine]} at $M = {m}$: `hw.gemm_grid("GB300", "nvfp4", "{engine}").at({m}, n, k)` is the time of one in NVFP4, '
-        f'and with "bf16" that in BF16. On how many GPUs at most are the four together at least {wanted:g} times as fast in '
-        "NVFP4 as in BF16?"
+        f"A plain layer with $H = {hidden}$ is split over $t$ = 1, 2, 4 or 8 GB300 by tensor parallelism. Each GPU multiplies "
+        "its own shard of four products: QKV ($N = 3H/t$, $K = H$), the attention output ($N = H$, $K = H/t$), the up-projection "
+        "($N = 4H/t$, $K = H$) and the down-projection ($N = H$, $K = 4H/t$). Take their published times, with "
+        f'{ENGINE[engine]} at $M = {m}$: `hw.gemm_grid("GB300", "nvfp4", "{engine}").at({m}, n, k)` is the time of one shard in '
+        'NVFP4, and with "bf16" that in BF16. On how many GPUs at most is the sum of the four times in BF16 at least '
+        f"{wanted:g} times their sum in NVFP4?"
     )
 
 
@@ -473,10 +494,10 @@ _DESIGN = Exercise(
     tolerance=0.0,
     why="Splitting makes products small, and small products gain little from a narrow format.",
     hints=(
-        "List N and K of the four shards that a single GPU holds, for 1, 2, 4 and 8 GPUs.",
+        "Put t = 1, 2, 4 and 8 into the four shapes, and take the time of each in both formats.",
         "For each number of GPUs sum the times of the four shards in both formats, and divide the BF16 sum by the NVFP4 sum.",
     ),
     mistakes=(_bound_or_whole_matrices, _another_engine, _each_alone, _all_along_n, _half_as_many, _twice_as_many),
 )
 
-EXERCISES = (_MATRIX, _BLOCK, _STEP, _LEAST, _DESIGN)
+EXERCISES = (_BLOCK, _STEP, _LEAST, _NOISE, _DESIGN)

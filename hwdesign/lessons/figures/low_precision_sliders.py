@@ -43,7 +43,7 @@ def ordinary_sqnr(x, scheme, blocks=BLOCKS):
 
     Examples
     --------
-    >>> [round(v) for v in ordinary_sqnr(samples("normal"), "nvfp4", (16, 128))]
+    >>> [round(v) for v in ordinary_sqnr(samples("Gaussian"), "nvfp4", (16, 128))]
     [20, 19]
     """
     ordinary = ~outlier_channels(x.shape[1])
