@@ -196,7 +196,7 @@ def test_outlier_channels_are_each_128th_and_as_strong_as_told():
 @pytest.mark.parametrize(
     ("kind", "change", "says"),
     [
-        ("norml", {}, "kind must be one of normal, heavy tails, outlier channels, got 'norml'; did you mean 'normal'"),
+        ("Gausian", {}, "kind must be one of Gaussian, heavy tails, outlier channels, got 'Gausian'; did you mean 'Gaussian'"),
         ("Gaussian", {"rows": 0}, "rows must be >= 1, got 0"),
         ("Gaussian", {"columns": 2.5}, "columns must be a whole number, got 2.5"),
         ("outlier channels", {"strength": 0}, "strength must be > 0, got 0"),
