@@ -150,7 +150,7 @@ def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
         alt = f"{columns} numbers [standard deviations] against their place, one of them {strength:g}, before and after. {text}"
         return Frame(ax=ax, alt=alt, text=text, data={"block": int(sizes[i]), "zeros": zeros, "ratio": ratio})
 
-    caption = "A row of normal numbers with one outlier, in E2M1 with an E4M3 scale for each block."
+    caption = "A row of Gaussian numbers with one outlier, in E2M1 with an E4M3 scale for each block."
     return Explorer("block", "block size [element]", list(map(str, sizes)), draw, caption=caption, kinds=["modelled"])
 
 
