@@ -95,6 +95,8 @@ def test_markup_in_text_is_escaped():
 def test_tables_say_when_a_row_does_not_fit():
     with pytest.raises(ValueError, match="rows must have 2 cells each, got 1"):
         tables.Table(["a", "b"], [["1"]], caption="x")
+    with pytest.raises(ValueError, match="header must name every column, got"):
+        tables.Table(["a", ""], [[1, 2]], caption="")
 
 
 def test_table_2_equals_the_post():

@@ -29,7 +29,7 @@ class Table:
     Raises
     ------
     ValueError
-        If a row has not as many cells as the header.
+        If a row has not as many cells as the header, or a head is empty.
 
     Examples
     --------
@@ -42,6 +42,8 @@ class Table:
     def __init__(self, header, rows, *, caption, kinds=()):
         self.header, self.caption, self.kinds = list(map(str, header)), caption, tuple(kinds)
         self.rows = [list(map(str, row)) for row in rows]
+        if not all(self.header):
+            raise ValueError(f"header must name every column, got {self.header}")
         for row in self.rows:
             if len(row) != len(self.header):
                 raise ValueError(f"rows must have {len(self.header)} cells each, got {len(row)}: {row}")
