@@ -76,15 +76,18 @@ def test_figures_draw_what_they_are_given():
     assert round(dots.lines[0].get_xdata()[1]) == 203  # a T4 has FP16 alone
 
 
-def test_a_figure_needs_an_alt_text_with_a_number():
+def test_a_figure_needs_an_alt_text_with_a_number(monkeypatch):
     assert f'alt="{ALT}"' in figure_html(style.axes(), alt=ALT, caption="c", kinds=["modelled"])
     for alt in ("short 1", "a long description without any figure in it"):
         with pytest.raises(ValueError, match="alt must describe"):
             figure_html(style.axes(), alt=alt, caption="c")
     with pytest.raises(ValueError, match="kind must be one of modelled, published, measured"):
         badge("guessed")
+    monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
     bundle = Shown("<b>", style.axes(), ALT)._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", "image/png"} and bundle["image/png"][:4] == b"\x89PNG"
+    monkeypatch.setenv("HWDESIGN_STATIC", "1")  # the site takes the HTML
+    assert set(Shown("<b>", style.axes(), ALT)._repr_mimebundle_()) == {"text/plain", "text/html"}
 
 
 def test_markup_in_text_is_escaped():

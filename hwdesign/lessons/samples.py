@@ -9,7 +9,7 @@ EVERY = 128  # one channel in so many is an outlier
 SPREAD = 0.02  # standard deviation of the ordinary numbers
 
 
-def samples(kind, *, rows=256, columns=2048, strength=20.0, seed=0):
+def samples(kind, *, rows=128, columns=2048, strength=20.0, seed=0):
     """A matrix of random numbers; columns are channels and run along K.
 
     Parameters

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import os
 import re
 
 from IPython.display import Markdown, display
@@ -220,7 +221,7 @@ def say(text):
 
 
 class Shown:
-    """A displayed figure: the viewer picks HTML, PNG or text."""
+    """A displayed figure: the viewer picks HTML, PNG (none while the site is built) or text."""
 
     def __init__(self, markup, ax, alt):
         self.markup, self.ax, self.alt = markup, ax, alt
@@ -229,7 +230,10 @@ class Shown:
         return f"<Figure: {self.alt}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": repr(self), "text/html": self.markup, "image/png": _image(self.ax, "png")}
+        bundle = {"text/plain": repr(self), "text/html": self.markup}
+        if os.environ.get("HWDESIGN_STATIC") != "1":  # the site takes the HTML
+            bundle["image/png"] = _image(self.ax, "png")
+        return bundle
 
 
 def _slim(svg):
