@@ -15,7 +15,7 @@ _ROOFLINE = "amdahl_speedup attainable_flops bound_time break_even_area break_ev
 gemm_flops gemm_intensity gemm_read_bytes gemm_write_bytes intensity ridge"
 _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF16 FP16 FP8 FP8_1X128 FP8_128X128 MXFP8 MXFP4 \
 NVFP4 INT8 INT4_G128"
-_QUANTIZATION = "Element Encoded Scheme ELEMENTS SCHEMES cast codes decode encode saturated sqnr"
+_QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
@@ -26,6 +26,7 @@ _RUNS = "Measurement Skipped Run load_run save_run shipped_runs"
 # public name -> module that defines it
 _HOME = {
     **dict.fromkeys(_ROOFLINE.split(), "formulas.roofline"),
+    **dict.fromkeys(("ELEMENTS", "Element", "cast", "codes"), "formulas.number_formats"),
     **dict.fromkeys(_QUANTIZATION.split(), "formulas.quantization"),
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
@@ -58,7 +59,6 @@ _HOME = {
 _MODULES = {
     "units": "units",
     "roofline": "formulas.roofline",
-    "quantization": "formulas.quantization",
     "config": "models.config",
     "silicon": "timing.silicon",
     "calibration": "timing.calibration",

@@ -42,6 +42,15 @@ def positive(**named):
     return out
 
 
+def finite(name, value):
+    """A named argument as a float64 array without NaN and infinity."""
+    array = numbers(name, value)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        raise ValueError(f"{name} must be finite, got {array[bad].flat[0]} ({bad.sum()} of {array.size})")
+    return array
+
+
 def choice(name, value, known, *, normal=str):
     """`known[normal(value)]`, or an error that lists the names that exist and the nearest one."""
     key = normal(value) if isinstance(value, str) else value

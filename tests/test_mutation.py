@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwdesign.catalogue import benchmarks
-from hwdesign.formulas import attention, collectives, experts, quantization, roofline, tiling
+from hwdesign.formulas import attention, collectives, experts, number_formats, quantization, roofline, tiling
 from hwdesign.timing import gemm, silicon
 
 A4 = {"a": 0.5625, "b": 0.5625}
@@ -59,8 +59,8 @@ ANCHORS = {
         lambda: tiling.cluster_efficiency([1024, 1280], tile=256, cluster=512, idle=0.5),
         [1, 1280 / 1408],
     ),
-    (quantization, "cast"): (lambda: quantization.cast([2.5, 5.01, 7], "e2m1"), [2, 6, 6]),
-    (quantization, "codes"): (lambda: quantization.codes([448, -448], "e4m3"), [0b0_1111_110, 0b1_1111_110]),
+    (number_formats, "cast"): (lambda: number_formats.cast([2.5, 5.01, 7], "e2m1"), [2, 6, 6]),
+    (number_formats, "codes"): (lambda: number_formats.codes([448, -448], "e4m3"), [0b0_1111_110, 0b1_1111_110]),
     (quantization, "encode"): (lambda: quantization.encode([2688] + [3] * 31, "nvfp4").scales, [448, 0.5]),
     (quantization, "decode"): (lambda: quantization.decode(quantization.encode([7] * 32, "mxfp4")), [6] * 32),
     (quantization, "saturated"): (lambda: quantization.saturated([7] * 32, quantization.encode([7] * 32, "mxfp4")), [1] * 32),
@@ -95,7 +95,9 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-@pytest.mark.parametrize("room", [attention, collectives, experts, quantization, roofline, tiling], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "room", [attention, collectives, experts, number_formats, quantization, roofline, tiling], ids=lambda m: m.__name__
+)
 def test_every_public_formula_has_an_anchor(room):
     own = {n: x for n, x in vars(room).items() if not n.startswith("_") and getattr(x, "__module__", "") == room.__name__}
     public = {name for name, x in own.items() if not inspect.isclass(x)}

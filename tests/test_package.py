@@ -18,7 +18,7 @@ ROOT = Path(hwdesign.__file__).parent
 ORDER = [
     "units", "_check",
     "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.collectives",
-    "formulas.quantization",
+    "formulas.number_formats", "formulas.quantization",
     "catalogue.precision", "catalogue.device", "catalogue.benchmarks",
     "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps",
     "models.sheet",

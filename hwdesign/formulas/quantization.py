@@ -1,4 +1,4 @@
-"""Numbers in few bits: what each format can hold, block scales, and the error they leave.
+"""Numbers in few bits: elements with block scales, and the error they leave.
 
 An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and NVFP4 has one more for the
 whole tensor; ``element * scale * tensor scale`` is the number. All is computed in float64; what is stored is exact in its format.
@@ -12,77 +12,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import choice, numbers, scalar_or_array, whole
-
-
-@dataclass(frozen=True, kw_only=True)
-class Element:
-    """What one number of few bits can hold: the multiples of a step, which doubles from binade to binade.
-
-    Parameters
-    ----------
-    name : str
-        Name of the element format.
-    bits : int
-        Size [bit], sign included.
-    mantissa_bits : int
-        Bits of the mantissa that are stored [bit].
-    exponents : (int, int)
-        Smallest and largest exponent of a normal number; below the smallest the step stays (subnormals).
-    largest : float
-        Largest magnitude [dimensionless].
-    signed : bool
-        Whether it has a sign.
-    zero : bool
-        Whether it holds zero and subnormals.
-
-    Examples
-    --------
-    >>> ELEMENTS["e2m1"].values.tolist()
-    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
-    """
-
-    name: str
-    bits: int  # [bit]
-    mantissa_bits: int  # [bit]
-    exponents: tuple[int, int]
-    largest: float
-    signed: bool = True
-    zero: bool = True
-
-    @property
-    def smallest(self):
-        """Smallest magnitude above zero."""
-        return 2.0 ** (self.exponents[0] - (self.mantissa_bits if self.zero else 0))
-
-    @property
-    def values(self):
-        """Every magnitude it can hold, ascending; the index is the code without its sign."""
-        low, high = self.exponents
-        first = 0 if self.zero else 1
-        steps = np.arange(first, 2**self.mantissa_bits) if self.zero else np.array([], int)
-        binades = (np.arange(2**self.mantissa_bits, 2 ** (self.mantissa_bits + 1)) * 2.0 ** (e - self.mantissa_bits)
-                   for e in range(low, high + 1))  # fmt: skip
-        found = np.concatenate([steps * 2.0 ** (low - self.mantissa_bits), *binades])
-        return found[found <= self.largest]
-
-
-def _element(name, bits, mantissa_bits, low, high, largest, **given):
-    return Element(name=name, bits=bits, mantissa_bits=mantissa_bits, exponents=(low, high), largest=largest, **given)
-
-
-# INT4 is a float without binades: one step of 1 up to 7. FP16 and FP32 hold scales.
-ELEMENTS = MappingProxyType({
-    e.name: e
-    for e in (
-        _element("e2m1", 4, 1, 0, 2, 6.0),
-        _element("int4", 4, 3, 3, 2, 7.0),
-        _element("e4m3", 8, 3, -6, 8, 448.0),
-        _element("e8m0", 8, 0, -127, 127, 2.0**127, signed=False, zero=False),
-        _element("fp16", 16, 10, -14, 15, 65504.0),
-        _element("fp32", 32, 23, -126, 127, float(np.finfo(np.float32).max)),
-    )
-})  # fmt: skip
+from hwdesign._check import choice, finite, numbers, whole
+from hwdesign.formulas.number_formats import ELEMENTS, ROUND, cast, codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +52,7 @@ class Scheme:
     def __post_init__(self):
         for name in ("element", "scale"):
             choice(name, getattr(self, name), ELEMENTS)
-        choice("rounding", self.rounding, _ROUND)
+        choice("rounding", self.rounding, ROUND)
         reach = numbers("reach", self.reach)
         if reach.ndim or not 0 < reach < np.inf:
             raise ValueError(f"reach must be one number > 0 and finite, got {self.reach!r}")
@@ -137,9 +68,6 @@ class Scheme:
         """Stored size of an element, its share of the block scale included [byte]; one scale a tensor is not counted."""
         share = ELEMENTS[self.scale].bits / (self.block[0] * self.block[1]) if self.block else 0
         return (ELEMENTS[self.element].bits + share) / 8
-
-
-_ROUND = {"nearest": np.rint, "down": np.floor, "up": np.ceil}  # of a magnitude in steps; rint takes ties to even
 
 
 def _scheme(name, element, scale, block, reach, **given):
@@ -199,92 +127,6 @@ class Encoded:
         return (self.elements.size * ELEMENTS[self.scheme.element].bits + scales + 32 * self.scheme.tensor_scale) / 8
 
 
-def cast(x, element, *, rounding="nearest"):
-    """Values of a small format: nearest, ties to even, what is too large becomes the largest.
-
-    A plain cast in hardware or in a library need not saturate: for E4M3 some give NaN from 465 on. Here nothing is lost so.
-
-    Parameters
-    ----------
-    x : array_like of float
-        Finite numbers.
-    element : str
-        One of `ELEMENTS`.
-    rounding : str
-        "nearest", or "down" and "up" in magnitude.
-
-    Returns
-    -------
-    float or ndarray of float, shape of x
-        Values that the format holds [unit of x].
-
-    Raises
-    ------
-    ValueError
-        If a number is NaN or infinite, or negative for a format without sign, or a name is unknown.
-
-    Notes
-    -----
-    Source: OCP MX 1.0, OCP 8-bit Floating Point 1.0, IEEE 754-2019.
-
-    Examples
-    --------
-    >>> cast([0.25, 2.5, 5.0, -7.0], "e2m1").tolist()
-    [0.0, 2.0, 4.0, -6.0]
-    >>> float(cast(465, "e4m3")), float(cast(1.5, "e8m0"))
-    (448.0, 2.0)
-    """
-    form, round_to = choice("element", element, ELEMENTS, normal=str.lower), choice("rounding", rounding, _ROUND)
-    x = _finite(x)
-    if not form.signed and (x < 0).any():
-        raise ValueError(f"x must be >= 0 for {form.name}, got {x[x < 0].flat[0]:g}")
-    size, step = _steps(x, form)
-    size = np.minimum(round_to(size / step) * step, form.largest)
-    return scalar_or_array(np.copysign(size if form.zero else np.maximum(size, form.smallest), x))
-
-
-def codes(x, element):
-    """Bit patterns of values that a small format holds; the sign is the highest bit, INT4 is in two's complement.
-
-    Parameters
-    ----------
-    x : array_like of float
-        Values of the format, from `cast`.
-    element : str
-        One of `ELEMENTS` with at most 8 bits.
-
-    Returns
-    -------
-    ndarray of uint8, shape of x
-        Codes [dimensionless].
-
-    Raises
-    ------
-    ValueError
-        If a value is not one of the format's, or the format has more than 8 bits.
-
-    Notes
-    -----
-    Source: OCP MX 1.0, OCP 8-bit Floating Point 1.0.
-
-    Examples
-    --------
-    >>> codes([0.5, 6.0, -6.0], "e2m1").tolist(), codes([448.0], "e4m3").tolist()
-    ([1, 7, 15], [126])
-    """
-    form, x = choice("element", element, ELEMENTS, normal=str.lower), _finite(x)
-    if form.bits > 8:
-        raise ValueError(f"element must have at most 8 bits, got {element} with {form.bits}")
-    if (cast(x, element) != x).any():
-        raise ValueError(f"x must hold values of {element}, got {x[cast(x, element) != x].flat[0]:g}")
-    if form.name == "int4":
-        return x.astype(np.int8).view(np.uint8) & np.uint8(15)
-    size, step = _steps(x, form)
-    low, binade = form.exponents[0], np.round(np.log2(step)).astype(int) + form.mantissa_bits
-    magnitude = (binade - low) * 2**form.mantissa_bits + (size / step).astype(int) - (not form.zero)
-    return (magnitude + (np.signbit(x) * 2 ** (form.bits - 1) if form.signed else 0)).astype(np.uint8)
-
-
 def encode(x, scheme, *, scales=None, tensor_scale=None):
     """A tensor in few bits: scales from the largest magnitude of each block, then the nearest elements.
 
@@ -324,7 +166,7 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     """
     if not isinstance(scheme, Scheme):
         scheme = choice("scheme", getattr(scheme, "name", scheme), SCHEMES, normal=str.lower)
-    x, largest_scale = _finite(x), ELEMENTS[scheme.scale].largest
+    x, largest_scale = finite("x", x), ELEMENTS[scheme.scale].largest
     if not x.size:
         raise ValueError(f"x must hold at least one number, got shape {x.shape}")
     top = min(ELEMENTS["fp32"].largest, np.inf if scheme.tensor_scale else scheme.reach * largest_scale)
@@ -400,7 +242,7 @@ def saturated(x, encoded):
     >>> int(saturated(x, encode(x, "mxfp4")).sum())
     32
     """
-    x, scheme = _finite(x), _stored(encoded).scheme
+    x, scheme = finite("x", x), _stored(encoded).scheme
     if x.shape != encoded.elements.shape:
         raise ValueError(f"x must have the shape of what was encoded, {encoded.elements.shape}, got {x.shape}")
     reach = ELEMENTS[scheme.element].largest * encoded.tensor_scale * (1 + 2.0**-21)
@@ -434,7 +276,7 @@ def sqnr(x, stored):
     >>> round(sqnr([1.0, 1.0], [1.1, 0.9]), 1)
     20.0
     """
-    x, stored = _finite(x), _finite(stored, "stored")
+    x, stored = finite("x", x), finite("stored", stored)
     if x.shape != stored.shape:
         raise ValueError(f"x and stored must have one shape, got {x.shape} and {stored.shape}")
     if not x.any():
@@ -453,20 +295,6 @@ def _stored(encoded):
     if not isinstance(encoded, Encoded):
         raise ValueError(f"encoded must come from `encode`, got {type(encoded).__name__}")
     return encoded
-
-
-def _finite(x, name="x"):
-    x = numbers(name, x)
-    if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite, got {x[~np.isfinite(x)].flat[0]} ({(~np.isfinite(x)).sum()} of {x.size})")
-    return x
-
-
-def _steps(x, form):
-    """Magnitudes and the step of the format at each."""
-    size = np.abs(x)
-    exponent = np.maximum(np.where(size, np.frexp(size)[1] - 1, form.exponents[0]), form.exponents[0])  # of zero: the lowest
-    return size, np.ldexp(1.0, exponent - form.mantissa_bits)
 
 
 def _block_max(x, block):
@@ -498,7 +326,7 @@ def _tensor_scale(x, scheme, given):
     if given is None:
         found = cast(np.abs(x).max() / (ELEMENTS[scheme.scale].largest * scheme.reach), "fp32")
         return max(float(found), ELEMENTS["fp32"].smallest)
-    given = _finite(given, "tensor_scale")
+    given = finite("tensor_scale", given)
     if (given > ELEMENTS["fp32"].largest).any():
         raise ValueError(f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {given.max():g}")
     return float(_scale("tensor_scale", cast(given, "fp32"), "fp32", ()))
@@ -506,7 +334,7 @@ def _tensor_scale(x, scheme, given):
 
 def _scale(name, value, element, shape):
     """Given scales, checked."""
-    value = _finite(value, name)
+    value = finite(name, value)
     if value.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {value.shape}")
     bad = ~(value > 0) | (cast(np.abs(value), element) != np.abs(value))

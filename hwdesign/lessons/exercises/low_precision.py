@@ -6,7 +6,7 @@ from hwdesign.catalogue.benchmarks import NORMAL_95, difference_margin
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
-from hwdesign.formulas.quantization import ELEMENTS, cast
+from hwdesign.formulas.number_formats import ELEMENTS, cast
 from hwdesign.formulas.roofline import break_even_area, break_even_n
 from hwdesign.lessons.exercises.base import ELEMENT, ENGINE, Exercise, unless, variants, with_article
 from hwdesign.models.layers import transformer_gemms

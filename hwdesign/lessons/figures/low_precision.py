@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwdesign.formulas.quantization import ELEMENTS, cast
+from hwdesign.formulas.number_formats import ELEMENTS, cast
 from hwdesign.lessons import style
 
 
