@@ -17,6 +17,7 @@ _PRECISION = "Precision Recipe precision recipe PRECISIONS RECIPES FP32 TF32 BF1
 NVFP4 INT8 INT4_G128"
 _QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
+_ROUTING = "balanced_placement device_loads even_placement imbalance routed_tokens touched_slots zipf_shares"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
@@ -31,11 +32,13 @@ _HOME = {
     **dict.fromkeys(_PRECISION.split(), "catalogue.precision"),
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
     **dict.fromkeys(("benchmark_scores", "difference_margin"), "catalogue.benchmarks"),
+    **dict.fromkeys(("exchange_times", "load_statistics", "serving_units"), "catalogue.expert_parallel"),
     **dict.fromkeys(("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block"), "models.blocks"),
     **dict.fromkeys(("Model", "same_parameters"), "models.model"),
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
     **dict.fromkeys(_COLLECTIVES.split(), "formulas.collectives"),
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
+    **dict.fromkeys(_ROUTING.split(), "formulas.routing"),
     **dict.fromkeys(("cluster_efficiency", "pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
     **dict.fromkeys(_SHARDING.split(), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
@@ -47,7 +50,7 @@ _HOME = {
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
     **dict.fromkeys(("layer_gemm_seconds", "siblings"), "timing.depth"),
-    **dict.fromkeys(("Breakdown", "decode_step", "gemm_time", "prefill_step"), "timing.estimate"),
+    **dict.fromkeys(("Breakdown", "decode_step", "exchange_time", "expert_time", "gemm_time", "prefill_step"), "timing.estimate"),
     "time_per_output_token": "timing.serving",
     **dict.fromkeys(_RUNS.split(), "measure.runs"),
     "available": "measure.backends",

@@ -17,9 +17,10 @@ ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
 ORDER = [
     "units", "_check",
-    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.collectives",
+    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.routing",
+    "formulas.collectives",
     "formulas.number_formats", "formulas.quantization",
-    "catalogue.precision", "catalogue.device", "catalogue.benchmarks",
+    "catalogue.precision", "catalogue.device", "catalogue.benchmarks", "catalogue.expert_parallel",
     "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps",
     "models.sheet",
     "timing.silicon", "timing.staircase", "timing.depth", "timing.calibration", "timing.gemm", "timing.gemm_kernel",
@@ -35,6 +36,7 @@ ORDER = [
     "lessons.figures.tile_alignment", "lessons.figures.tile_published", "lessons.figures.tile_sliders", "lessons.figures.machine",
     "lessons.figures.wide_deep", "lessons.figures.wide_deep_sliders", "lessons.figures.low_precision",
     "lessons.figures.low_precision_speed", "lessons.figures.low_precision_sliders",
+    "lessons.figures.expert_parallel", "lessons.figures.expert_parallel_published", "lessons.figures.expert_parallel_sliders",
     "lessons.figures",
     "cli",
 ]  # fmt: skip

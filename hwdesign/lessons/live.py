@@ -5,8 +5,9 @@ import sys
 from dataclasses import replace
 
 from hwdesign.measure.backends import as_backend
+from hwdesign.measure.collectives import measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
-from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
+from hwdesign.measure.runs import COLLECTIVES, ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
 from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
 FIRST = {"torch-cuda": "bf16", "torch-cpu": "fp32", "numpy": "fp32"}  # format of a backend's sweeps
@@ -172,6 +173,78 @@ def format_gemms(*, rounds=2, stored=None):
         wanted += [(*shape, p) for p in dict.fromkeys((*wide, *narrow))]
     run = _timed(backend, wanted, [], rounds)
     return replace(run, measurements=tuple(flag_slow_paths(run.measurements)))
+
+
+def exchanges(*, stored=None):
+    """All-reduce, all-gather, reduce-scatter and all-to-all between two processes of a machine, or between two of its GPUs.
+
+    Parameters
+    ----------
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s]; `exchanges_of` sorts them. Where nothing can be timed (without PyTorch) it is the stored run, and a
+        line says so.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> sorted(exchanges_of(exchanges(stored=True)))
+    ['all_gather', 'all_reduce', 'all_to_all', 'reduce_scatter']
+    """
+    run = load_run(shipped_runs()[0])
+    if _stored(stored):
+        return run
+    print("timing collectives between two processes, some 15 s", file=sys.stderr, flush=True)
+    found = measure_collectives(2)
+    taken = tuple(x for x in found if isinstance(x, Measurement))
+    skipped = tuple(x for x in found if not isinstance(x, Measurement))
+    if not taken:
+        print(f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead")
+        return run
+    return Run(machine=taken[0].device, measurements=taken, skipped=skipped)
+
+
+def exchanges_of(run):
+    """The collectives of a run by operation.
+
+    Parameters
+    ----------
+    run : Run
+        From `exchanges`.
+
+    Returns
+    -------
+    dict of str to list of Measurement
+        Operation to times [s] with the tensor growing.
+
+    Raises
+    ------
+    ValueError
+        If the run holds none.
+
+    Notes
+    -----
+    Source: `hwdesign.measure.collectives`.
+
+    Examples
+    --------
+    >>> [m.shape["ranks"] for m in exchanges_of(exchanges(stored=True))["all_to_all"]]
+    [2, 2, 2]
+    """
+    found = {}
+    for m in run.measurements:
+        if m.operation in COLLECTIVES:
+            found.setdefault(m.operation, []).append(m)
+    if not found:
+        raise ValueError(f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}")
+    return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
 
 
 def _stored(stored):

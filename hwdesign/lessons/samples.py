@@ -78,3 +78,54 @@ def outlier_channels(columns):
     [64, 192]
     """
     return np.arange(columns) % EVERY == EVERY // 2
+
+
+def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0):
+    """Tokens of each expert as the published "power law" rows of a layer of experts draw them.
+
+    Loads come from a density proportional to ``x**-exponent``, between 1 and 0.8 `tokens` (between 0.01 and 2 where there are
+    fewer pairs than experts). They are scaled to ``tokens * top_k``, rounded and cut at `tokens`.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens routed together [token].
+    top_k, num_experts : int
+        Experts a token uses, and experts there are.
+    exponent : float
+        Of the density [dimensionless], not 1: not that of Zipf's law, which is over ranks.
+    draws, seed : int
+        How often, and of the random generator.
+
+    Returns
+    -------
+    ndarray of int, shape (draws, num_experts)
+        Tokens an expert receives [token], in no order.
+
+    Raises
+    ------
+    ValueError
+        If the exponent is 1.
+
+    Notes
+    -----
+    Source: ai-dynamo/aiconfigurator, commit 006afd7, collector/helper.py, in our words.
+
+    Examples
+    --------
+    >>> power_law_tokens(128, 8, 256, 1.2, draws=2).sum(axis=1).tolist()
+    [1024, 1024]
+    """
+    if exponent == 1:
+        raise ValueError("exponent must not be 1, got 1")
+    rng, total = np.random.default_rng(seed), tokens * top_k
+    low, high = (1, 0.8 * tokens) if total > num_experts else (0.01, 2)
+    ends = np.array([low, high]) ** (1 - exponent)
+    loads = (ends[0] + rng.random((draws, num_experts)) * (ends[1] - ends[0])) ** (1 / (1 - exponent))
+    counts = np.minimum(np.round(loads / loads.sum(axis=1, keepdims=True) * total), tokens).astype(np.int64)
+    for row in counts:
+        while (left := total - row.sum()) > 0:
+            row[np.argmin(row)] += 1
+        for _ in range(-left):
+            row[np.argmax(row)] -= 1
+    return counts

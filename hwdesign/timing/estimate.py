@@ -5,6 +5,7 @@ bandwidth, exchanges their bytes at the link's, everything else nothing. Calibra
 that a small batch meets: fixed times, small kernels, latencies of exchanges.
 """
 
+import functools
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", 
 TERM_OF = {"attention": "projections", "mamba": "projections", "ffn": "ffn", "shared experts": "ffn", "router": "ffn",
            "experts": "experts", "head": "head"}  # fmt: skip
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
+EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 BY_RATE = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "nvfp4"}  # format whose constants another recipe takes
 
 
@@ -135,15 +137,22 @@ class _Clock:
         model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
         return model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c)
 
-    def experts(self, experts, recipe):
+    def experts(self, experts, recipe, kernel=None):
+        """The faster kernel, as an engine takes it, or the one that is named."""
         size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        both = [self.constants(kernel, self.form(recipe)) for kernel in ("moe", "moe_fused")]  # an engine takes the faster one
-        return np.minimum(*(kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c) for c in both))
+        wanted = EXPERT_KERNELS.values() if kernel is None else (choice("kernel", kernel, EXPERT_KERNELS),)
+        each = (self.constants(name, self.form(recipe)) for name in wanted)
+        return functools.reduce(
+            np.minimum, (kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c) for c in each)
+        )
 
     def exchange(self, exchange, recipe):
         kind, ranks = exchange.kind, exchange.ranks
         if not self.device.link_bandwidth:
             raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
+        domain = self.device.link_domain
+        if domain and ranks > domain:
+            self.notes[f"{kind} over {ranks} GPUs takes the link, which joins {domain} {self.device.name}"] = None
         size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
         nbytes, link = exchange.elements * size, self.device.link_bandwidth
         if self.ideal:
@@ -206,11 +215,93 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     >>> gemm_time(16, 8192, [1024, 8192], "H100_SXM", "fp8").shape
     (2,)
     """
+    gemm = Gemm(name="gemm", m=m, n=n, k=k)
+    return _single(device, recipe, lambda clock: clock.gemm(gemm, clock.recipe), ideal, framework)
+
+
+def expert_time(experts, device, recipe, *, kernel=None):
+    """Time of the routed experts of one layer on one GPU.
+
+    Parameters
+    ----------
+    experts : Experts
+        What the GPU has to do; its fields may be arrays. `count` is not looked at.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats of the operands.
+    kernel : str, optional
+        "grouped" (TensorRT-LLM) or "fused" (SGLang); by default the faster one.
+
+    Returns
+    -------
+    float or ndarray of float, broadcast shape of the fields
+        Time [s].
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown or the device has no peak for the format.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.kernels.expert_seconds`; its error on held-out EP widths is on the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.models.steps import Experts
+    >>> e = Experts(tokens=128.0, pairs=128.0, touched=32.0, local=32, hidden=7168, width=2048)
+    >>> bool(140e-6 < expert_time(e, "GB300", "nvfp4", kernel="grouped") < 180e-6)  # published: 162 us
+    True
+    """
+    return _single(device, recipe, lambda clock: clock.experts(experts, clock.recipe, kernel))
+
+
+def exchange_time(exchange, device, recipe, *, ideal=False):
+    """Time of one exchange between GPUs.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        Kind, elements and ranks; elements may be an array. `count` is not looked at.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats; a dispatch travels in that of the activations, everything else in BF16.
+    ideal : bool
+        Whether to return the bytes over the link's bandwidth.
+
+    Returns
+    -------
+    float or ndarray of float, shape of the elements
+        Time [s].
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown or the device has no link.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.kernels`; the errors are on the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.models.steps import Exchange
+    >>> x = Exchange(kind="dispatch", elements=128 * 7.75 * 7168, ranks=32)
+    >>> bool(24e-6 < exchange_time(x, "GB200", "nvfp4") < 34e-6)  # published: 28.6 us
+    True
+    """
+    return _single(device, recipe, lambda clock: clock.exchange(exchange, clock.recipe), ideal)
+
+
+def _single(device, recipe, seconds, ideal=False, framework=None):
+    """Time of one operation [s]; a warning says where its constants were not fitted on this device and format."""
     clock = _Clock(device, recipe, ideal, framework)
-    seconds = clock.gemm(Gemm(name="gemm", m=m, n=n, k=k), clock.recipe)
+    value = seconds(clock)
     if clock.notes:
-        warnings.warn(f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}", UserWarning, stacklevel=2)
-    return scalar_or_array(seconds)
+        warnings.warn(f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}", UserWarning, stacklevel=3)
+    return scalar_or_array(value)
 
 
 def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, wide=(), ideal=False, framework=None):

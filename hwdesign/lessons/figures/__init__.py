@@ -1,6 +1,22 @@
 """Figures of the book, one file per chapter; their functions are gathered here."""
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
+from hwdesign.lessons.figures.expert_parallel import (
+    expert_rows,
+    layout_times,
+    memory_loop,
+    rates_by_width,
+    touched_share,
+    uneven_loads,
+)
+from hwdesign.lessons.figures.expert_parallel_published import (
+    exchange_lines,
+    layer_by_width,
+    own_exchanges,
+    skew_ratio,
+    unit_brackets,
+)
+from hwdesign.lessons.figures.expert_parallel_sliders import explore_copies, explore_skew, explore_width
 from hwdesign.lessons.figures.low_precision import block_picture, error_lines, number_lines, own_formats, score_differences
 from hwdesign.lessons.figures.low_precision_sliders import explore_block, explore_outliers, explore_speedup
 from hwdesign.lessons.figures.low_precision_speed import format_roofs, peak_and_best, speedup_lines, speedup_map, waterfall
@@ -42,24 +58,33 @@ __all__ = [
     "efficiency_map",
     "error_lines",
     "error_maps",
+    "exchange_lines",
+    "expert_rows",
     "explore_block",
+    "explore_copies",
     "explore_depth",
     "explore_k",
     "explore_layers",
     "explore_outliers",
     "explore_processors",
+    "explore_skew",
     "explore_speedup",
     "explore_tiles",
     "explore_tokens",
+    "explore_width",
     "fine_steps",
     "format_roofs",
     "implied_bandwidth",
     "kernel_switch",
+    "layer_by_width",
     "layer_shapes",
+    "layout_times",
     "machine_roofline",
+    "memory_loop",
     "number_lines",
     "odd_blocks",
     "opening",
+    "own_exchanges",
     "own_formats",
     "own_siblings",
     "own_steps",
@@ -68,12 +93,14 @@ __all__ = [
     "peak_and_best",
     "processor_count",
     "processor_strip",
+    "rates_by_width",
     "ridges",
     "roofline",
     "saturation_ladder",
     "score_differences",
     "served_times",
     "shard_map",
+    "skew_ratio",
     "speedup_lines",
     "speedup_map",
     "stacked_terms",
@@ -81,5 +108,8 @@ __all__ = [
     "tile_map",
     "time_by_aspect",
     "time_by_hidden",
+    "touched_share",
+    "uneven_loads",
+    "unit_brackets",
     "waterfall",
 ]
