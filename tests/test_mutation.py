@@ -7,11 +7,26 @@ import numpy as np
 import pytest
 
 from hwdesign.catalogue import benchmarks
-from hwdesign.formulas import attention, collectives, experts, number_formats, quantization, roofline, tiling
-from hwdesign.timing import gemm, silicon
+from hwdesign.formulas import attention, collectives, experts, number_formats, quantization, roofline, routing, tiling
+from hwdesign.lessons import samples
+from hwdesign.models.steps import Exchange, Experts
+from hwdesign.timing import estimate, gemm, silicon
+from hwdesign.timing.silicon import measurements
 
 A4 = {"a": 0.5625, "b": 0.5625}
 IDEAL = gemm.GemmConstants(peak_flops=15e15, bandwidth=8e12)
+LINK = Exchange(kind="combine", elements=9e6, ranks=8)
+
+
+
+def published_layers():
+    """Whether modelled over published times of DeepSeek-R1's layer on H200s have a mean within 2.5 % of 1."""
+    rows = measurements("moe", "GB300", precision="fp8_block", tp=1, routing="balanced")
+    pairs, ep = 8 * rows["tokens"], rows["ep"]
+    work = Experts(tokens=rows["tokens"], pairs=np.maximum(pairs / ep, 1), touched=np.maximum(np.minimum(pairs, 256) / ep, 1),
+                   local=256 / ep, hidden=7168, width=2048)  # fmt: skip
+    return np.abs((estimate.expert_time(work, "GB300", "fp8_block", kernel="grouped") / rows["seconds"]).mean() - 1) < 0.025
+
 
 # function -> (call, published or hand-counted value)
 ANCHORS = {
@@ -48,6 +63,16 @@ ANCHORS = {
     (experts, "expert_tokens"): (lambda: experts.expert_tokens(32, 8, 256), 1),
     (experts, "distinct_experts"): (lambda: experts.distinct_experts(3, 2, 8), 4.625),
     (experts, "expert_ranks"): (lambda: experts.expert_ranks(1, 8, 4), 1),
+    (routing, "zipf_shares"): (lambda: 11 * routing.zipf_shares(3, 1), [6, 3, 2]),
+    (routing, "routed_tokens"): (lambda: routing.routed_tokens(7, 3, 3), [[7, 7, 7]]),
+    (routing, "imbalance"): (lambda: routing.imbalance([[4, 2, 2, 0], [3, 1, 1, 3]]), [2, 1.5]),
+    (routing, "even_placement"): (lambda: routing.even_placement(6, 3), [[0, 1], [2, 3], [4, 5]]),
+    (routing, "balanced_placement"): (lambda: routing.balanced_placement([6, 2, 1], 2, slots=4), [[0, 1], [0, 2]]),
+    (routing, "device_loads"): (lambda: routing.device_loads([165, 39, 4], [[0, 1], [0, 2]]), [121.5, 86.5]),  # EPLB's README
+    (routing, "touched_slots"): (lambda: routing.touched_slots([6, 0, 1], [[0, 1], [0, 2]]), [1, 2]),
+    (samples, "power_law_tokens"): (lambda: samples.power_law_tokens(5, 4, 4, 1.2, draws=1), [[5, 5, 5, 5]]),
+    (estimate, "exchange_time"): (lambda: estimate.exchange_time(LINK, "GB200", "nvfp4", ideal=True), 2e-5),  # 18 MB, 900 GB/s
+    (estimate, "expert_time"): (published_layers, True),
     (tiling, "pad"): (lambda: tiling.pad(50257, 64), 50_304),
     (tiling, "tile_efficiency"): (lambda: np.round(tiling.tile_efficiency(512, 4097, tile_m=128, tile_n=512), 3), 0.889),
     (tiling, "waves"): (lambda: tiling.waves(1793, 1793, tile_m=256, tile_n=128, sms=108), 2),
@@ -96,7 +121,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
 
 
 @pytest.mark.parametrize(
-    "room", [attention, collectives, experts, number_formats, quantization, roofline, tiling], ids=lambda m: m.__name__
+    "room", [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling], ids=lambda m: m.__name__
 )
 def test_every_public_formula_has_an_anchor(room):
     own = {n: x for n, x in vars(room).items() if not n.startswith("_") and getattr(x, "__module__", "") == room.__name__}

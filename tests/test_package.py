@@ -31,7 +31,7 @@ ORDER = [
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
     "lessons.live", "lessons.samples",
     "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
-    "lessons.exercises.low_precision", "lessons.exercises", "lessons.practice",
+    "lessons.exercises.low_precision", "lessons.exercises.expert_parallel", "lessons.exercises", "lessons.practice",
     "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
     "lessons.figures.tile_alignment", "lessons.figures.tile_published", "lessons.figures.tile_sliders", "lessons.figures.machine",
     "lessons.figures.wide_deep", "lessons.figures.wide_deep_sliders", "lessons.figures.low_precision",

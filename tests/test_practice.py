@@ -60,6 +60,13 @@ def test_printed_questions_have_the_published_answers():
     two_draws = math.sqrt((841 * 161 + 825 * 177) / 1002**3)  # 840 and 824 of 1000 are right, and one of two more
     assert practice.answer("4.4") == pytest.approx((196 * two_draws, 196 * math.sqrt(40) / 1000))  # 40 of 1000 flip
     assert practice.answer("4.5") == 4
+    assert practice.answer("5.1") == pytest.approx((1979 / 4.8 / 2 * 48, 39))  # 206 rows, and an expert sees one token in 48
+    experts = 32 * (1 - (31 / 32) ** 24)
+    assert practice.answer("5.2") == pytest.approx((experts, experts * 3 * 7168 * 2048 * 0.5625 / 8e6))
+    visited = 15 * (1 - math.comb(120, 8) / math.comb(128, 8))  # 15 others, each missed if all 8 experts lie on the rest
+    a_token = visited * 4096 * 2.5625
+    assert practice.answer("5.3") == pytest.approx((512 * a_token / 1e6, 46 * 660e3 / a_token))
+    assert practice.answer("5.4") == pytest.approx((26 / 15, 16 / 15)) and practice.answer("5.5") == 16
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -283,8 +290,162 @@ def test_published_speeds_of_a_layer_that_is_split():
         assert speeds[0] > wanted and value == (None if EXERCISES["4.5"].solve(**given) == 8 else 8)
 
 
-@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4"])
-def test_each_mistake_of_chapter_4_has_its_own_name_with_all_numbers(name):
+GROUPS = {  # experts, of them used by a token: peak [PFLOP/s], memory [TB/s], bytes of a weight, and the GPUs by hand
+    (384, 8): (1.979, 4.8, 1, 39), (128, 8): (15, 8, 0.5625, 44), (128, 4): (10, 8, 0.5625, 38), (64, 6): (4.5, 7.7, 1, 25),
+    (256, 8): (5, 8, 1, 32), (512, 10): (1.979, 3.35, 1, 40), (160, 6): (2.6149, 5.3, 1, 42),
+}  # fmt: skip
+
+
+def test_groups_by_hand():
+    task = EXERCISES["5.1"]
+    assert len(task.variants) == len(GROUPS)
+    for given in task.variants:
+        peak, memory, size, gpus = GROUPS[given["experts"], given["top_k"]]
+        tokens = peak / memory * 1e3 * size / 2 * given["experts"] / given["top_k"]
+        assert task.solve(**given) == pytest.approx((tokens, gpus))
+        assert (gpus - 1) * given["sequences"] < tokens <= gpus * given["sequences"] and 1 / gpus > 2 * task.tolerance
+        text = task.text(**given)
+        assert f"{given['top_k']} of {given['experts']} experts" in text and text.endswith("Answer (a) first, then (b).")
+        for math_limits, group in ((False, gpus - 1), (True, gpus)):  # what one GPU has to do, counted another way
+            one = hw.Experts(tokens=1.0, pairs=given["sequences"] * given["top_k"], touched=given["experts"] / group, local=1,
+                             hidden=64, width=64)  # fmt: skip
+            d = hw.device(given["device"])
+            reading = one.elements * size / d.memory_bandwidth
+            assert bool(one.flops / d.peak_flops(given["precision"]) >= reading) is math_limits
+
+
+def test_experts_that_a_gpu_reads_drawn_at_random():
+    task = EXERCISES["5.2"]
+    sizes = {"nvfp4": 0.5625, "fp8": 1, "mxfp4": 0.53125}
+    speed = {"GB300": 8, "H200": 4.8, "B200": 7.7, "GB200": 8, "H100_SXM": 3.35}
+    for given in task.variants:
+        drawn = hw.routed_tokens(given["tokens"], given["top_k"], given["experts"], draws=2000, seed=1) > 0
+        experts, time = task.solve(**given)
+        assert drawn.sum(axis=1).mean() / given["gpus"] == pytest.approx(experts, rel=0.01)
+        each = 3 * given["hidden"] * given["width"] * sizes[given["precision"]] / 1e6
+        assert time == pytest.approx(experts * each / speed[given["device"]])
+        if given["tokens"] * given["top_k"] < given["experts"]:
+            assert experts < given["tokens"] * given["top_k"] / given["gpus"]
+
+
+def test_exchanges_drawn_at_random():
+    task, sizes = EXERCISES["5.3"], {"nvfp4": 0.5625, "fp8": 1}
+    for given in task.variants:
+        rng, gpus = np.random.default_rng(2), given["gpus"]
+        experts = np.argsort(rng.random((20_000, given["experts"])), axis=1)[:, : given["top_k"]]
+        home = rng.integers(gpus, size=(20_000, 1))
+        visits = np.zeros((20_000, gpus), bool)
+        np.put_along_axis(visits, experts // (given["experts"] // gpus), True, axis=1)
+        np.put_along_axis(visits, home, False, axis=1)
+        a_token = visits.sum(axis=1).mean() * given["hidden"] * (sizes[given["precision"]] + 2)
+        megabytes, tokens = task.solve(**given)
+        assert megabytes == pytest.approx(given["tokens"] * a_token / 1e6, rel=0.01)
+        assert tokens == pytest.approx(given["floor"] * given["rate"] * 1e3 / a_token, rel=0.01)
+        assert megabytes / given["tokens"] * tokens == pytest.approx(given["floor"] * given["rate"] / 1e3)  # MB in the floor
+
+
+BALANCED = {  # fullest in order, fullest by the two rules, mean
+    (5, 1, 18, 8, 4, 9): (26, 16, 15), (1, 3, 15, 3, 8, 1): (18, 11, 31 / 3), (24, 4, 18, 1, 5, 5): (28, 20, 19),
+    (2, 9, 16, 2, 9, 24): (33, 24, 62 / 3), (6, 20, 1, 1, 1, 8): (27, 20, 18.5), (8, 18, 1, 1, 8, 6): (26, 16, 14),
+    (3, 6, 16, 3, 24, 18, 5, 5): (42, 21, 20), (5, 6, 1, 3, 4, 15, 8, 9): (19, 13.5, 12.75),
+}  # fmt: skip
+
+
+def all_ends(loads, gpus, slots):
+    """Ratios that the two rules can end with, whichever way a tie is broken."""
+    counts = {(1,) * len(loads)}
+    for _ in range(slots - len(loads)):
+        most = {count: max(np.divide(loads, count)) for count in counts}
+        counts = {(*c[:i], c[i] + 1, *c[i + 1 :]) for c in counts for i in range(len(loads)) if loads[i] / c[i] == most[c]}
+    ends = set()
+    for count in counts:
+        states = {((0.0, 0),) * gpus}
+        for x in sorted(np.repeat(np.divide(loads, count), count).tolist(), reverse=True):
+            grown = set()
+            for state in states:
+                least = min(load for load, held in state if held < slots // gpus)
+                for load, held in {(load, held) for load, held in state if held < slots // gpus and load == least}:
+                    rest = list(state)
+                    rest.remove((load, held))
+                    grown.add(tuple(sorted([*rest, (load + x, held + 1)])))
+            states = grown
+        ends |= {round(max(load for load, _ in state) * gpus / sum(loads), 9) for state in states}
+    return ends
+
+
+def test_balance_by_hand_whichever_way_ties_are_broken():
+    task = EXERCISES["5.4"]
+    assert [given["loads"] for given in task.variants] == list(BALANCED)
+    for given in task.variants:
+        first, then, mean = BALANCED[given["loads"]]
+        assert sum(given["loads"]) / given["gpus"] == pytest.approx(mean)
+        assert task.solve(**given) == pytest.approx((first / mean, then / mean)) and then > 1.02 * mean
+        assert list(all_ends(**given)) == pytest.approx([then / mean])
+        assert ", ".join(map(str, given["loads"][:-1])) + f" and {given['loads'][-1]}" in task.text(**given)
+
+
+def test_mistakes_of_5_4_by_hand():
+    given = EXERCISES["5.4"].variants[0]  # 5, 1, 18, 8, 4 and 9: 6, 26 and 13 in order; copies 8, 6, 6, 6, 5, 4.5, 4.5, 4, 1
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["5.4"].mistakes}
+    by_hand = {"excess": (11 / 15, 1 / 15), "mean over fullest": (15 / 26, 15 / 16), "fullest over emptiest": (26 / 6, 16 / 13.5),
+               "fullest alone": (26, 16), "of the slots": (18 / 7.5, 8 / 5), "packed without copies": (26 / 15, 19 / 15),
+               "all copies of one": (26 / 15, 16.5 / 15),  # 9, 8, 5 and 4.5 four times: 9 + 4.5 + 1, 8 + 4.5 + 4, 4.5 + 4.5 + 5
+               "one copy each": (26 / 15, 17 / 15),  # 9, 9, 5, 4.5, 4.5, 4, 4, 4, 1: 9 + 4 + 4 is the fullest
+               "dealt in turn": (26 / 15, 18.5 / 15)}  # fmt: skip
+    assert set(found) == set(by_hand)
+    for name, value in found.items():
+        assert value == pytest.approx(by_hand[name]), name
+
+
+RATES = {  # tokens/s of a GPU at most within the limit, in groups of 4 to 64
+    ("deepseek-r1", "GB300", 8192, 20): (509, 2107, 3705, 4356, 4522),
+    ("deepseek-r1", "GB300", 2048, 15): (275, 403, 3472, 5282, 5870),
+    ("deepseek-r1", "GB300", 4096, 12): (95, 92, 167, 501, 1417),
+    ("deepseek-r1", "GB300", 4096, 30): (4296, 7811, 8898, 9214, 9205),
+    ("qwen3-235b-a22b", "GB300", 4096, 12): (251, 254, 1169, 1252, 501),
+    ("deepseek-r1", "GB200", 16384, 60): (3079, 4192, 4565, 4642, 4637),
+    ("qwen3-235b-a22b", "GB300", 8192, 20): (2209, 2957, 3165, 3155, 3012),
+}  # fmt: skip
+
+
+def test_groups_that_meet_a_limit_are_far_from_a_tie():
+    task = EXERCISES["5.5"]
+    assert {task.solve(**given) for given in task.variants} == {4, 8, 16, 32, 64}
+    for given in task.variants:
+        *case, wanted = given.values()
+        model, device, context, limit = case
+        call = re.search(r"`(hw\.decode_step\(.*?\))` gives", task.text(**given))[1]
+        names = {"hw": hw, "Plan": hw.Plan, "model": hw.Model.from_config(model), "c": np.arange(1, 3001)}
+        found = []
+        for group in (4, 8, 16, 32, 64):
+            step = eval(call, names | {"G": group})
+            good = [i for i in range(3000) if step.seconds[i] <= limit / 1e3 and step.feasible[i]]
+            found.append(max((i + 1) / float(step.seconds[i]) for i in good))
+            assert 0 < len(good) < 3000  # more sequences than that are too slow or do not fit
+        assert found == pytest.approx(RATES[tuple(case)], abs=1)
+        assert all(abs(rate / wanted - 1) > 0.05 for rate in found)
+        assert task.solve(**given) == next(g for g, rate in zip((4, 8, 16, 32, 64), found, strict=True) if rate > wanted)
+        smallest = task.solve
+        ways = ({"ideal": True}, {"milliseconds": np.inf}, {"wanted": 0.1})  # what one of the mistakes stands for
+        assert {smallest(**given | way) for way in ways} <= {4, smallest(**given)}
+    assert task.mistakes[0](**task.variants[5]) == 4  # here memory decides
+
+
+def test_questions_of_chapter_5_say_what_is_meant():
+    for name in ("5.1", "5.2", "5.3", "5.4"):
+        for given in EXERCISES[name].variants:
+            text = EXERCISES[name].text(**given)
+            assert text.index("(a)") < text.index("(b)") and text.endswith("Answer (a) first, then (b).")
+    for given in EXERCISES["5.2"].variants:
+        text = EXERCISES["5.2"].text(**given)
+        assert f"{given['tokens']} tokens in all" in text and ("scales included" in text) == (given["precision"] != "fp8")
+    for given in EXERCISES["5.5"].variants:
+        text = EXERCISES["5.5"].text(**given)
+        assert f"at most {given['milliseconds']} ms" in text and f"at least {given['wanted']} tokens/s" in text
+
+
+@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4", "5.1", "5.2", "5.3", "5.4"])
+def test_each_mistake_of_chapters_4_and_5_has_its_own_name_with_all_numbers(name):
     task = EXERCISES[name]
     for given in task.variants:
         right, told = task.solve(**given), {}
@@ -313,17 +474,33 @@ SAID = [
     ("4.4", (3.28, 0.62), "half"), ("4.4", (3.28, 0.78), "change for flips"),
     ("4.5", "4 GPUs", None), ("4.5", 8, "bound or whole matrices"),
     ("4.5", 2, "all along n"), ("4.5", 1, "each alone"),
+    ("5.1", (9895, 39), None), ("5.1", "9.9 k tokens and 39 GPUs", None), ("5.1", (9888, 39), None), ("5.1", (206, 1), "dense"),
+    ("5.1", (9895, 38), "rounded down"), ("5.1", (79160, 310), "one expert a token"), ("5.1", (19790, 78), "ridge for rows"),
+    ("5.1", (4.3, 1), "share inverted"), ("5.1", (9895, 9895), "one sequence a gpu"),
+    ("5.2", (17.1, 52.8), None), ("5.2", "17 experts, 53 µs", None), ("5.2", (17.06, 52.84e-6), "factor 10^6"),
+    ("5.2", (32, 99), "all experts"), ("5.2", (24, 74.3), "all different"), ("5.2", (136.5, 423), "whole group"),
+    ("5.2", (17.1, 423), "whole group"), ("5.2", (2.9, 9), "tokens of one gpu"), ("5.2", (17.1, 35.2), "two matrices"),
+    ("5.2", (17.1, 47), "scales forgotten"),
+    ("5.3", (33.2, 468), None), ("5.3", "33 MB and 468 tokens", None), ("5.3", (43, 362), "copy for each expert"),
+    ("5.3", (40.3, 386), "experts never meet"), ("5.3", (35.4, 438), "own gpu counted"), ("5.3", (80.6, 193), "to every gpu"),
+    ("5.3", (51.9, 300), "both in bf16"), ("5.3", (25.9, 599), "combine alone"), ("5.3", (532, 7484), "of the group"),
+    ("5.4", (1.73, 1.07), None), ("5.4", (26 / 15, 16 / 15), None), ("5.4", "1.73x and 1.07x", None),
+    ("5.4", (0.733, 0.0667), "excess"),
+    ("5.4", (0.577, 0.9375), "mean over fullest"), ("5.4", (1.73, 1.27), "packed without copies"),
+    ("5.4", (1.73, 1.1), "all copies of one"), ("5.4", (26, 16), "fullest alone"), ("5.4", (2.4, 1.6), "of the slots"),
+    ("5.5", "16 GPUs", None), ("5.5", 8, "exchanges left out"), ("5.5", 4, "bound or one condition"),
+    ("5.5", 32, "twice as many"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, answer, misconception", SAID)
-def test_answers_of_chapter_4(name, answer, misconception):
+def test_answers_of_chapters_4_and_5(name, answer, misconception):
     verdict = practice.grade(name, answer)
     assert verdict.right is (misconception is None) and verdict.misconception == misconception
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "234"])
-def test_no_mistake_of_chapters_2_to_4_leads_to_the_right_answer(name):
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "2345"])
+def test_no_mistake_of_chapters_2_to_5_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -694,7 +871,7 @@ def test_notebooks_print_the_questions_of_the_registry():
 
 @pytest.mark.parametrize(
     "chapter, start, before",
-    [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", []), (4, "ex4", [])],
+    [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", []), (4, "ex4", []), (5, "ex5", [])],
 )
 def test_solutions_are_right(capsys, chapter, start, before):
     path = next((ROOT / "notebooks").glob(f"{chapter:02}_*.ipynb"))

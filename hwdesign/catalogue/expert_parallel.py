@@ -42,7 +42,7 @@ def exchange_times():
 
 @functools.cache
 def load_statistics():
-    """Tokens that GPUs and expert slots of DeepSeek-R1 received, with and without a balancer: translation, 4096 tokens a step.
+    """Tokens that GPUs and expert slots of DeepSeek-R1 received, with and without a balancer: 128 tokens on each GPU.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def load_statistics():
 
     Notes
     -----
-    Source: `hwdesign/catalogue/load_statistics.csv`; printed is the excess, ``max / mean - 1``.
+    Source: `hwdesign/catalogue/load_statistics.csv`, a translation task; printed is the excess, ``max / mean - 1``.
 
     Examples
     --------

@@ -209,8 +209,10 @@ def balanced_placement(loads, devices, *, slots=None):
     [[0, 1], [0, 2]]
     """
     loads = finite("loads", loads)
-    if loads.ndim != 1 or not loads.size or (loads < 0).any():
-        raise ValueError(f"loads must be a list of numbers >= 0, got {loads}")
+    if loads.ndim != 1 or not loads.size:
+        raise ValueError(f"loads must be a list of numbers >= 0, got shape {loads.shape}; sum over the draws first")
+    if (loads < 0).any():
+        raise ValueError(f"loads must be a list of numbers >= 0, got {loads.min():g}")
     devices, slots = whole(devices=devices, slots=loads.size if slots is None else slots)
     if slots < loads.size or slots % devices:
         raise ValueError(f"slots must be at least {loads.size} and a multiple of devices = {devices}, got {slots}")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hwdesign._check import choice, positive, whole
+from hwdesign._check import choice, finite, positive, whole
 
 KINDS = ("Gaussian", "heavy tails", "outlier channels")
 EVERY = 128  # one channel in so many is an outlier
@@ -105,7 +105,7 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     Raises
     ------
     ValueError
-        If the exponent is 1.
+        If a number is below 1 or not whole, `top_k` exceeds `num_experts`, or the exponent is 1 or not finite.
 
     Notes
     -----
@@ -116,7 +116,10 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     >>> power_law_tokens(128, 8, 256, 1.2, draws=2).sum(axis=1).tolist()
     [1024, 1024]
     """
-    if exponent == 1:
+    tokens, top_k, num_experts, draws = whole(tokens=tokens, top_k=top_k, num_experts=num_experts, draws=draws)
+    if top_k > num_experts:
+        raise ValueError(f"top_k must be <= num_experts = {num_experts}, got {top_k}")
+    if finite("exponent", exponent) == 1:
         raise ValueError("exponent must not be 1, got 1")
     rng, total = np.random.default_rng(seed), tokens * top_k
     low, high = (1, 0.8 * tokens) if total > num_experts else (0.01, 2)
@@ -128,4 +131,4 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
             row[np.argmin(row)] += 1
         for _ in range(-left):
             row[np.argmax(row)] -= 1
-    return counts
+    return rng.permuted(counts, axis=1)  # what rounding left went to the first of equal experts

@@ -28,6 +28,7 @@ TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", 
 TERM_OF = {"attention": "projections", "mamba": "projections", "ffn": "ffn", "shared experts": "ffn", "router": "ffn",
            "experts": "experts", "head": "head"}  # fmt: skip
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
+EXCHANGES = {kind: kind for kind in ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")}
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 BY_RATE = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "nvfp4"}  # format whose constants another recipe takes
 
@@ -147,12 +148,12 @@ class _Clock:
         )
 
     def exchange(self, exchange, recipe):
-        kind, ranks = exchange.kind, exchange.ranks
+        kind, ranks = choice("kind", exchange.kind, EXCHANGES), exchange.ranks
         if not self.device.link_bandwidth:
             raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
         domain = self.device.link_domain
         if domain and ranks > domain:
-            self.notes[f"{kind} over {ranks} GPUs takes the link, which joins {domain} {self.device.name}"] = None
+            self.notes[f"{kind} over {ranks} GPUs is timed as if the link joined them; it joins {domain}"] = None
         size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
         nbytes, link = exchange.elements * size, self.device.link_bandwidth
         if self.ideal:
@@ -304,7 +305,9 @@ def _single(device, recipe, seconds, ideal=False, framework=None):
     return scalar_or_array(value)
 
 
-def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=None, wide=(), ideal=False, framework=None):
+def decode_step(
+    model, device, recipe, *, batch, context, attention=None, ffn=None, wide=(), ideal=False, framework=None, expert_kernel=None
+):
     """Time of one decode step: one new token for each sequence in flight.
 
     Parameters
@@ -327,6 +330,8 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
+    expert_kernel : str, optional
+        Kernel of the experts, as for `expert_time`; by default the faster one.
 
     Returns
     -------
@@ -342,7 +347,8 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
 
     Notes
     -----
-    Source: the models of `hwdesign.timing`; routing is uniform. Not modelled: the host's work between two steps.
+    Source: the models of `hwdesign.timing`; routing is uniform. The fused kernel was timed with slices of all experts alone;
+    that it is taken for spread experts, too, rests on served times (chapter 5). Not modelled: the host's work between two steps.
 
     Examples
     --------
@@ -353,12 +359,13 @@ def decode_step(model, device, recipe, *, batch, context, attention=None, ffn=No
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    return _time(model, device, recipe, batch, context, 1, attention, ffn, wide, ideal, framework)
+    return _time(model, device, recipe, batch, context, 1, attention, ffn, wide, ideal, framework, expert_kernel)
 
 
 def prefill_step(
-    model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, wide=(), ideal=False, framework=None
-):
+    model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, wide=(), ideal=False, framework=None,
+    expert_kernel=None
+):  # fmt: skip
     """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
 
     Parameters
@@ -383,6 +390,8 @@ def prefill_step(
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
+    expert_kernel : str, optional
+        Kernel of the experts, as for `expert_time`; by default the faster one.
 
     Returns
     -------
@@ -409,10 +418,10 @@ def prefill_step(
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    return _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework)
+    return _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework, expert_kernel)
 
 
-def _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework):
+def _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework, expert_kernel):
     clock, attention, ffn = _Clock(device, recipe, ideal, framework), attention or Plan(), ffn or Plan()
     wide = (wide,) if isinstance(wide, str) else wide
     low = model.low_precision_parts(clock.recipe) - {choice("wide", part, {name: name for name in QUANTIZED}) for part in wide}
@@ -429,7 +438,7 @@ def _time(model, device, recipe, batch, context, new, attention, ffn, wide, idea
     terms["attention"] = terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
     routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
     for experts in () if ideal else done.experts:
-        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, routed)
+        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, routed, expert_kernel)
     for exchange in [*done.exchanges, *_sends(model, micro, new, attention)]:
         terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange, routed)
     terms["small kernels"] = terms["small kernels"] + clock.small(done)

@@ -7,7 +7,9 @@ from hwdesign.models.steps import Plan
 from hwdesign.timing.estimate import decode_step, prefill_step
 
 
-def time_per_output_token(model, device, recipe, *, concurrency, input_tokens, output_tokens, attention=None, ffn=None):
+def time_per_output_token(
+    model, device, recipe, *, concurrency, input_tokens, output_tokens, attention=None, ffn=None, expert_kernel=None
+):
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and its share of prefill.
 
     ``decode(context = input + output / 2) + (concurrency - 1) / output_tokens * prefill(input_tokens)``: while a sequence is
@@ -27,6 +29,8 @@ def time_per_output_token(model, device, recipe, *, concurrency, input_tokens, o
         Length of a prompt and of an answer [token].
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
+    expert_kernel : str, optional
+        Kernel of the experts, as for `expert_time`; by default the faster one.
 
     Returns
     -------
@@ -54,7 +58,7 @@ def time_per_output_token(model, device, recipe, *, concurrency, input_tokens, o
         concurrency=concurrency, input_tokens=input_tokens, output_tokens=output_tokens
     )
     attention = attention or Plan()
-    plans = {"attention": attention, "ffn": ffn}
+    plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel}
     group = attention.dp * attention.pp
     full = np.ceil(concurrency / group) * group  # each group of GPUs has the same number of sequences
     decode = decode_step(model, device, recipe, batch=full, context=np.ceil(input_tokens + output_tokens / 2), **plans)

@@ -1,5 +1,7 @@
 """Figures of chapter 5, wide expert parallelism: rows of an expert, memory, loads, what a wider group gains."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.lessons import style
@@ -295,7 +297,7 @@ def uneven_loads(tokens, bands, *, published=None, top=None, ax=None):
     'load of the fullest GPU [mean = 1]'
     """
     ax = lines(ax or style.axes(height=4.1), tokens, {name: np.mean(draws, axis=1) for name, draws in bands.items()})
-    for (color, _), draws in zip(LOOKS, bands.values(), strict=False):
+    for (color, _), draws in zip(itertools.cycle(LOOKS), bands.values(), strict=False):
         ax.fill_between(tokens, *np.quantile(draws, (0.05, 0.95), axis=1), color=color, alpha=0.15, lw=0)
     if published:
         ax.plot(*published[:2], "x", color=style.INK, ms=10, mew=2.4, label=published[2])

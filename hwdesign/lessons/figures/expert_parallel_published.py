@@ -1,5 +1,7 @@
 """Figures of chapter 5, wide expert parallelism: published and measured exchanges and layers of experts."""
 
+import itertools
+
 import numpy as np
 
 from hwdesign.lessons import style
@@ -43,8 +45,11 @@ def exchange_lines(tokens, curves, points=None, *, xlabel="tokens of each GPU [t
     ax = lines(ax or style.axes(height=3.9), tokens, micro, points=marks, markers=False)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    style.plain_ticks(ax.xaxis, (1, 4, 16, 64, 256, 1024, 4096, 16384))
-    style.plain_ticks(ax.yaxis, (4, 10, 20, 40, 100, 200, 400, 1000, 4000))
+    for axis, limits, ticks in (
+        (ax.xaxis, ax.get_xlim(), [4.0**e for e in range(8)]),
+        (ax.yaxis, ax.get_ylim(), [d * 10.0**e for e in range(5) for d in (1, 2, 4)]),
+    ):
+        style.plain_ticks(axis, [x for x in ticks if limits[0] <= x <= limits[1]])
     ax.set_xlabel(xlabel)
     ax.set_ylabel("time [µs]")
     ax.legend(fontsize=9)
@@ -95,7 +100,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     widths : sequence of int, shape (s,)
         GPUs that share the experts.
     published : mapping of str to array_like, shape (s,)
-        Label to ratio [dimensionless], crosses joined by thin lines.
+        Label to ratio [dimensionless], marks joined by thin lines.
     modelled : mapping of str to array_like, optional
         The same by the model, dashed.
     ax : matplotlib.axes.Axes, optional
@@ -116,7 +121,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     'time [even routing = 1]'
     """
     ax = ax or style.axes(height=4.0)
-    for (name, ratio), (color, marker) in zip(published.items(), LOOKS, strict=False):
+    for (name, ratio), (color, marker) in zip(published.items(), itertools.cycle(LOOKS), strict=False):
         ax.plot(widths, ratio, marker, ls="-", color=color, lw=1.2, label=name)
         if modelled and name in modelled:
             ax.plot(widths, modelled[name], ls=":", color=color, lw=1.6)
@@ -135,8 +140,8 @@ def unit_brackets(rows, *, ax=None):
 
     Parameters
     ----------
-    rows : sequence of (str, float, float, float)
-        Label, time with exchanges hidden, time with none hidden, published time [s].
+    rows : sequence of (str, float, float, float, float)
+        Label, time with exchanges hidden, time with none hidden, published time, time in two half batches [s].
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -151,20 +156,21 @@ def unit_brackets(rows, *, ax=None):
 
     Examples
     --------
-    >>> unit_brackets([("a", 0.03, 0.05, 0.04)]).get_xlabel()
+    >>> unit_brackets([("a", 0.03, 0.05, 0.04, 0.035)]).get_xlabel()
     'time of a step [ms]'
     """
     ax = ax or style.axes(height=0.8 + 0.75 * len(rows))
-    for i, (_, least, most, found) in enumerate(rows):
+    for i, (_, least, most, found, halves) in enumerate(rows):
         bar = {"color": style.BLUE, "alpha": 0.35, "label": "model: all to none hidden" if i == 0 else None}
         ax.barh(i, 1e3 * (most - least), 0.45, left=1e3 * least, **bar)
+        ax.plot([1e3 * halves] * 2, [i - 0.3, i + 0.3], color=style.INK, lw=2.2, label="two half batches" if i == 0 else None)
         ax.plot(1e3 * found, i, "x", color=style.ORANGE, ms=10, mew=2.4, label="published" if i == 0 else None)
     ax.set_yticks(range(len(rows)), [row[0] for row in rows])
     ax.invert_yaxis()
     ax.set_xlim(left=0)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("time of a step [ms]")
-    ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
     return ax
 
 
@@ -196,7 +202,7 @@ def own_exchanges(found, fits=None, *, ax=None):
     'time [µs]'
     """
     ax = ax or style.axes(height=3.8)
-    for (name, points), (color, marker) in zip(found.items(), LOOKS, strict=False):
+    for (name, points), (color, marker) in zip(found.items(), itertools.cycle(LOOKS), strict=False):
         nbytes, seconds = np.array(points).T
         ax.plot(nbytes, 1e6 * seconds, marker, color=color, label=name.replace("_", "-"))
         if fits and name in fits:
