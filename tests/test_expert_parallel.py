@@ -486,7 +486,8 @@ def test_rows_of_an_expert_are_drawn_with_the_line_of_the_bound():
     rows = {"a": [8, 16, 32], "b": [1, 2, 4]}
     ax = figures.expert_rows([1, 2, 4], rows, 527.3)
     assert curves(ax) == {name: [[x, y] for x, y in zip([1, 2, 4], ys, strict=True)] for name, ys in rows.items()}
-    assert level(ax) == [527.3] and [t.get_text() for t in ax.texts] == ["compute-bound from 527"] and legend(ax) == ["a", "b"]
+    assert level(ax) == [527.3] and legend(ax) == ["a", "b"]
+    assert [t.get_text() for t in ax.texts] == ["weights no longer the limit: 527"]
     assert (ax.get_xscale(), ax.get_yscale(), told(ax.xaxis)) == ("log", "log", ["1", "2", "4"])
     plain = figures.expert_rows([1, 2], {"a": [1, 2]}, xlabel="x")
     assert not level(plain) and not plain.texts and plain.get_xlabel() == "x"
@@ -509,7 +510,7 @@ def test_the_memory_loop_has_three_pictures_and_no_point_where_nothing_fits():
         assert np.array_equal([line.get_ydata() for line in panel.lines[:2]], [x[part] for x in loops.values()], equal_nan=True)
         assert all(line.get_xdata().tolist() == [4, 8] for line in panel.lines[:2])
     assert level(panels[0]) == [1] and level(last, ":") == [205.8, 527.3] and legend(panels[0]) == list(loops)
-    assert [t.get_text() for t in last.texts] == ["compute-bound from 206 (H200)", "compute-bound from 527 (GB300)"]
+    assert [t.get_text() for t in last.texts] == ["206 (H200)", "527 (GB300)"]
     own, bound = ({line.get_color() for line in last.lines[i::2]} for i in (0, 1))
     assert len(own) == len(bound) == 1 and own != bound  # each bound has the colour of its device
     assert [panel.get_ylabel().split("\n")[0] for panel in panels] == ["weights /", "sequences", "rows of"]
@@ -631,7 +632,7 @@ def test_no_curve_is_left_out_in_silence():
             "GPUs that share the experts",
             "time [µs]",
         ),
-        (lambda: figures.skew_ratio([1, 2], {"a": [1, 2]}), "GPUs that share the experts", "time [even routing = 1]"),
+        (lambda: figures.skew_ratio([1, 2], {"a": [1, 2]}), "GPUs that share the experts", "time [balanced routing = 1]"),
         (lambda: figures.unit_brackets([("a", 0.03, 0.05, 0.04, 0.035)]), "time of a step [ms]", ""),
         (lambda: figures.own_exchanges({"a": [(1024, 1e-4), (2048, 2e-4)]}), "bytes sent by a rank [byte]", "time [µs]"),
     ],

@@ -44,8 +44,9 @@ def _text_group(experts, top_k, device, precision, sequences):
     return (
         f"A mixture of experts uses {top_k} of {experts} experts for each token, all equally popular. A group of GPUs decodes "
         f"with it in {form.label} ({_size(form, 'weight')}). One GPU is {with_article(device)} ({memory}; dense peak of {peak} "
-        f"in {form.label}) and holds {sequences} sequences. (a) From how many tokens in a step on are the products of the "
-        "experts limited by math? (b) How many GPUs must the group have at least? Answer (a) first, then (b)."
+        f"in {form.label}) and holds {sequences} sequences. (a) From how many tokens in a step on does reading the "
+        "weights of the experts take no longer than the math? (b) How many GPUs must the group have at least, if experts need "
+        "not divide evenly among them? Answer (a) first, then (b)."
     )
 
 
@@ -135,7 +136,7 @@ def _text_reading(tokens, experts, top_k, gpus, hidden, width, precision, device
         f"A layer has {experts} experts, of which a token uses {top_k}, all equally popular. An expert is three matrices of "
         f"{hidden} x {width} weights in {form.label} ({_size(form, 'weight')}{scales}). {gpus} GPUs share the experts by expert "
         f"parallelism, and a step has {tokens} tokens in all. (a) How many experts does a GPU read on average? (b) How many "
-        f"microseconds does that take at least on {with_article(device)} ({memory})? Answer (a) first, then (b)."
+        f"microseconds does that take, at the full bandwidth, on {with_article(device)} ({memory})? Answer (a) first, then (b)."
     )
 
 
@@ -310,7 +311,8 @@ def _text_balance(loads, gpus, slots):
     return (
         f"The {len(loads)} experts of a layer have the loads {named}. (a) {gpus} GPUs hold {len(loads) // gpus} each, in this "
         rf"order. What is $\lambda$ of (5.5), the load of the fullest GPU over the mean? (b) Now each GPU has {slots // gpus} "
-        r"slots. Place the experts and copies of the popular ones by the two greedy rules of part 2. What is $\lambda$ then? "
+        r"slots. Place the experts and copies of the popular ones by the two greedy rules of part 2; two copies may "
+        r"share a GPU. What is $\lambda$ then? "
         "Answer (a) first, then (b)."
     )
 
@@ -416,9 +418,9 @@ _NUMBERS_5 = variants(
 def _text_design(model, device, context, milliseconds, wanted):
     return (
         f"{NAMES[model]} decodes in NVFP4 on a group of $G$ = 4, 8, 16, 32 or 64 {device}s, with {context} tokens of context. "
-        "Attention is data parallel, and the group shares the experts. Each GPU may hold any whole number $c$ of sequences that "
-        f"fits into its memory. A user waits at most {milliseconds} ms for a token, and a GPU must make at least {wanted} "
-        f'tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", batch=c * G, '
+        "Attention is data parallel, the group shares the experts, and loads are even. Each GPU may hold any whole number $c$ of "
+        f"sequences that fits into its memory. A user waits at most {milliseconds} ms for a token, and a GPU must make at least "
+        f'{wanted} tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", batch=c * G, '
         f"context={context}, attention=Plan(dp=G), ffn=Plan(ep=G))` gives the `seconds` of a step, its `terms` and whether it is "
         "`feasible`; `c` may be an array. Which is the smallest of these groups that can do it?"
     )

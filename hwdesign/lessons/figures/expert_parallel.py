@@ -85,7 +85,9 @@ def expert_rows(gpus, rows, least=None, *, xlabel="GPUs", ax=None):
     ax.set_yscale("log")
     if least:
         ax.axhline(least, color=style.INK, ls="--", lw=1.2)
-        ax.annotate(f"compute-bound from {least:.0f}", (gpus[0], least), xytext=(2, 4), textcoords="offset points", fontsize=9)
+        ax.annotate(
+            f"weights no longer the limit: {least:.0f}", (gpus[0], least), xytext=(2, 4), textcoords="offset points", fontsize=9
+        )
     style.plain_ticks(ax.xaxis, gpus)
     style.plain_ticks(ax.yaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
     ax.set_xlabel(xlabel)
@@ -182,7 +184,7 @@ def memory_loop(widths, loops, least, *, ax=None):
     for (name, value), (color, _), (x, side) in zip(least.items(), LOOKS, sides, strict=False):
         panels[2].axhline(value, color=color, ls=":", lw=1.2)
         place = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8.5, "color": color, "ha": side}
-        panels[2].annotate(f"compute-bound from {value:.0f} ({name.split(',')[0]})", (x, value), **place)
+        panels[2].annotate(f"{value:.0f} ({name.split(',')[0]})", (x, value), **place)
     style.plain_ticks(panels[2].xaxis, widths)
     style.plain_ticks(panels[2].yaxis, (16, 64, 256, 1024, 4096))
     panels[2].set_xlabel("GPUs that share the experts")

@@ -47,7 +47,7 @@ def exchange_lines(tokens, curves, points=None, *, xlabel="tokens of each GPU [t
     ax.set_yscale("log")
     for axis, limits, ticks in (
         (ax.xaxis, ax.get_xlim(), [4.0**e for e in range(8)]),
-        (ax.yaxis, ax.get_ylim(), [d * 10.0**e for e in range(5) for d in (1, 2, 4)]),
+        (ax.yaxis, ax.get_ylim(), [d * 10.0**e for e in range(5) for d in (1, 2, 5)]),
     ):
         style.plain_ticks(axis, [x for x in ticks if limits[0] <= x <= limits[1]])
     ax.set_xlabel(xlabel)
@@ -109,7 +109,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        x: GPUs (log), y: time [even routing = 1].
+        x: GPUs (log), y: time [balanced routing = 1].
 
     Notes
     -----
@@ -118,7 +118,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     Examples
     --------
     >>> skew_ratio([1, 2], {"128 tokens": [0.8, 1.2]}).get_ylabel()
-    'time [even routing = 1]'
+    'time [balanced routing = 1]'
     """
     ax = ax or style.axes(height=4.0)
     for (name, ratio), (color, marker) in zip(published.items(), itertools.cycle(LOOKS), strict=False):
@@ -129,7 +129,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     ax.set_xscale("log")
     style.plain_ticks(ax.xaxis, widths)
     ax.set_xlabel("GPUs that share the experts")
-    ax.set_ylabel("time [even routing = 1]")
+    ax.set_ylabel("time [balanced routing = 1]")
     ax.legend(fontsize=9)
     return ax
 
