@@ -420,9 +420,9 @@ def _text_design(model, device, context, milliseconds, wanted):
         f"{NAMES[model]} decodes in NVFP4 on a group of $G$ = 4, 8, 16, 32 or 64 {device}s, with {context} tokens of context. "
         "Attention is data parallel, the group shares the experts, and loads are even. Each GPU may hold any whole number $c$ of "
         f"sequences that fits into its memory. A user waits at most {milliseconds} ms for a token, and a GPU must make at least "
-        f'{wanted} tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", batch=c * G, '
-        f"context={context}, attention=Plan(dp=G), ffn=Plan(ep=G))` gives the `seconds` of a step, its `terms` and whether it is "
-        "`feasible`; `c` may be an array. Which is the smallest of these groups that can do it?"
+        f'{wanted} tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", '
+        f"batch=c * G, context={context}, attention=Plan(dp=G), ffn=Plan(ep=G))` gives the "
+        "`seconds` of a step, its `terms` and whether it is `feasible`; `c` may be an array. Which is the smallest of these groups that can do it?"
     )
 
 
