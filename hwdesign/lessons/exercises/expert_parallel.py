@@ -422,7 +422,8 @@ def _text_design(model, device, context, milliseconds, wanted):
         f"sequences that fits into its memory. A user waits at most {milliseconds} ms for a token, and a GPU must make at least "
         f'{wanted} tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", '
         f"batch=c * G, context={context}, attention=Plan(dp=G), ffn=Plan(ep=G))` gives the "
-        "`seconds` of a step, its `terms` and whether it is `feasible`; `c` may be an array. Which is the smallest of these groups that can do it?"
+        "`seconds` of a step, its `terms` and whether it is `feasible`; `c` may be an array. Which is the smallest of these "
+        "groups that can do it?"
     )
 
 
