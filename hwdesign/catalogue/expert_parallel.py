@@ -47,8 +47,8 @@ def load_statistics():
     Returns
     -------
     tuple of mapping
-        Columns balancer ("none" or "EPLB"), ep [GPU], slots, per ("GPU" or "slot"), mean and std [token], imbalance: largest
-        over mean [dimensionless], means over layers and steps, source.
+        Columns balancer ("none" or "EPLB"), ep [GPU], slots, per ("GPU" or "slot"), mean and std [pair of a token and an
+        expert], imbalance: largest over mean [dimensionless], means over layers and steps, source.
 
     Notes
     -----
@@ -70,7 +70,8 @@ def serving_units():
     -------
     tuple of mapping
         Columns name, phase ("decode" or "prefill"), device, gpus, slots, tokens_per_gpu of a step [token], context [token],
-        rate_per_node [token/s for 8 GPUs], note, source. What was not published is NaN.
+        rate_per_node [token/s for 8 GPUs], note, source. What was not published is NaN. How many tokens a
+        sequence makes in a step of the profile is not said; SGLang's authors compare it with a run that simulates several.
 
     Notes
     -----

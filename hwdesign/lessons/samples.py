@@ -84,7 +84,8 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     """Tokens of each expert as the published "power law" rows of a layer of experts draw them.
 
     Loads come from a density proportional to ``x**-exponent``, between 1 and 0.8 `tokens` (between 0.01 and 2 where there are
-    fewer pairs than experts). They are scaled to ``tokens * top_k``, rounded and cut at `tokens`.
+    no more pairs than experts). They are scaled to ``tokens * top_k``, rounded and cut at `tokens`; what is missing goes to the
+    smallest loads, what is too much is taken from the largest.
 
     Parameters
     ----------

@@ -246,7 +246,8 @@ def expert_time(experts, device, recipe, *, kernel=None):
 
     Notes
     -----
-    Source: `hwdesign.timing.kernels.expert_seconds`; its error on held-out EP widths is on the page Accuracy.
+    Source: `hwdesign.timing.kernels.expert_seconds`; the errors of both kernels are on the page Accuracy,
+    that of the grouped one on EP widths which its fit did not see.
 
     Examples
     --------
