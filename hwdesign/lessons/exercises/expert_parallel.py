@@ -312,8 +312,7 @@ def _text_balance(loads, gpus, slots):
         f"The {len(loads)} experts of a layer have the loads {named}. (a) {gpus} GPUs hold {len(loads) // gpus} each, in this "
         rf"order. What is $\lambda$ of (5.5), the load of the fullest GPU over the mean? (b) Now each GPU has {slots // gpus} "
         r"slots. Place the experts and copies of the popular ones by the two greedy rules of part 2; two copies may "
-        r"share a GPU. What is $\lambda$ then? "
-        "Answer (a) first, then (b)."
+        r"share a GPU. What is $\lambda$ then? Answer (a) first, then (b)."
     )
 
 
@@ -422,8 +421,7 @@ def _text_design(model, device, context, milliseconds, wanted):
         f"sequences that fits into its memory. A user waits at most {milliseconds} ms for a token, and a GPU must make at least "
         f'{wanted} tokens/s. With `model = hw.Model.from_config("{model}")`, `hw.decode_step(model, "{device}", "nvfp4", '
         f"batch=c * G, context={context}, attention=Plan(dp=G), ffn=Plan(ep=G))` gives the "
-        "`seconds` of a step, its `terms` and whether it is `feasible`; `c` may be an array. Which is the smallest of these "
-        "groups that can do it?"
+        "`seconds` of a step, its `terms` and whether it is `feasible`; `c` may be an array. Which is the smallest such group?"
     )
 
 
