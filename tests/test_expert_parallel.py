@@ -489,8 +489,8 @@ def test_rows_of_an_expert_are_drawn_with_the_line_of_the_bound():
     assert level(ax) == [527.3] and legend(ax) == ["a", "b"]
     assert [t.get_text() for t in ax.texts] == ["weights no longer the limit: 527"]
     assert (ax.get_xscale(), ax.get_yscale(), told(ax.xaxis)) == ("log", "log", ["1", "2", "4"])
-    plain = figures.expert_rows([1, 2], {"a": [1, 2]}, xlabel="x")
-    assert not level(plain) and not plain.texts and plain.get_xlabel() == "x"
+    plain = figures.expert_rows([1, 2], {"a": [1, 2]})
+    assert not level(plain) and not plain.texts and plain.get_xlabel() == "GPUs"
 
 
 def test_shares_of_experts_are_lines_and_simulated_crosses():

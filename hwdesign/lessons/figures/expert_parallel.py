@@ -50,7 +50,7 @@ def lines(ax, x, curves, *, points=None, markers=True):
 
 
 @style.styled
-def expert_rows(gpus, rows, least=None, *, xlabel="GPUs", ax=None):
+def expert_rows(gpus, rows, least=None, *, ax=None):
     """Rows of an expert's matrices (GEMM-M) against the GPUs, one line a model.
 
     Parameters
@@ -61,8 +61,6 @@ def expert_rows(gpus, rows, least=None, *, xlabel="GPUs", ax=None):
         Model to rows [element].
     least : float, optional
         Rows at which the products become compute-bound [element], a dashed line.
-    xlabel : str
-        What is varied.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -90,7 +88,7 @@ def expert_rows(gpus, rows, least=None, *, xlabel="GPUs", ax=None):
         )
     style.plain_ticks(ax.xaxis, gpus)
     style.plain_ticks(ax.yaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
-    ax.set_xlabel(xlabel)
+    ax.set_xlabel("GPUs")
     ax.set_ylabel("rows of an expert [element]")
     ax.legend(fontsize=9)
     return ax

@@ -102,7 +102,7 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     published : mapping of str to array_like, shape (s,)
         Label to ratio [dimensionless], marks joined by thin lines.
     modelled : mapping of str to array_like, optional
-        The same by the model, dashed.
+        The same by the model, dotted.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
