@@ -18,6 +18,8 @@ NVFP4 INT8 INT4_G128"
 _QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _ROUTING = "balanced_placement device_loads even_placement imbalance routed_tokens touched_slots zipf_shares"
+_PIPELINE = "best_chunks bubble_overhead bubble_share chunk_times equal_time_chunks fit_chunk_costs idle_share pipeline_time \
+schedule smoothed_chunks split_layers"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
@@ -33,12 +35,14 @@ _HOME = {
     **dict.fromkeys(_DEVICE.split(), "catalogue.device"),
     **dict.fromkeys(("benchmark_scores", "difference_margin"), "catalogue.benchmarks"),
     **dict.fromkeys(("exchange_times", "load_statistics", "serving_units"), "catalogue.expert_parallel"),
+    "chunked_prefills": "catalogue.chunked_pipeline",
     **dict.fromkeys(("Weight", "SelfAttention", "LatentAttention", "Mamba2", "DenseFFN", "MoE", "Block"), "models.blocks"),
     **dict.fromkeys(("Model", "same_parameters"), "models.model"),
     **dict.fromkeys(("attention_flops", "cache_read_bytes"), "formulas.attention"),
     **dict.fromkeys(_COLLECTIVES.split(), "formulas.collectives"),
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
     **dict.fromkeys(_ROUTING.split(), "formulas.routing"),
+    **dict.fromkeys(_PIPELINE.split(), "formulas.pipeline"),
     **dict.fromkeys(("cluster_efficiency", "pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
     **dict.fromkeys(_SHARDING.split(), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),
@@ -51,12 +55,14 @@ _HOME = {
     **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
     **dict.fromkeys(("layer_gemm_seconds", "siblings"), "timing.depth"),
     **dict.fromkeys(("Breakdown", "decode_step", "exchange_time", "expert_time", "gemm_time", "prefill_step"), "timing.estimate"),
+    **dict.fromkeys(("block_times", "stage_times"), "timing.pipeline"),
     "time_per_output_token": "timing.serving",
     **dict.fromkeys(_RUNS.split(), "measure.runs"),
     "available": "measure.backends",
     **dict.fromkeys(("measure_copy", "measure_gemm", "measure_launch"), "measure.gemm"),
     "measure_attention": "measure.attention",
     "measure_collectives": "measure.collectives",
+    "measure_pipeline": "measure.pipeline",
     **dict.fromkeys(("run_suite", "summary"), "measure.suite"),
 }
 _MODULES = {

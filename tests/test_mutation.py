@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwdesign.catalogue import benchmarks
-from hwdesign.formulas import attention, collectives, experts, number_formats, quantization, roofline, routing, tiling
+from hwdesign.formulas import attention, collectives, experts, number_formats, pipeline, quantization, roofline, routing, tiling
 from hwdesign.lessons import samples
 from hwdesign.models.steps import Exchange, Experts
 from hwdesign.timing import estimate, gemm, silicon
@@ -15,6 +15,7 @@ from hwdesign.timing.silicon import measurements
 
 A4 = {"a": 0.5625, "b": 0.5625}
 IDEAL = gemm.GemmConstants(peak_flops=15e15, bandwidth=8e12)
+LATE = [[1, 2], [3, 1], [1, 1]]  # three chunks in two stages
 LINK = Exchange(kind="combine", elements=9e6, ranks=8)
 
 
@@ -97,6 +98,17 @@ ANCHORS = {
     (silicon, "sustained"): (lambda: silicon.sustained([6144, 8192, 16384], [1, 2, 9]), 2),
     (silicon, "saturation_point"): (lambda: np.round(silicon.saturation_point([128, 1024, 8192], [1, 6, 10])), 2896),
     (gemm, "gemm_seconds"): (lambda: gemm.gemm_seconds(16384, 8192, 512, "table2", IDEAL) * 8e12, 141_295_616),
+    (pipeline, "bubble_share"): (lambda: 7 * pipeline.bubble_share(4, 4), 3),
+    (pipeline, "bubble_overhead"): (lambda: pipeline.bubble_overhead(4, 4), 0.75),
+    (pipeline, "pipeline_time"): (lambda: pipeline.pipeline_time([1, 2, 1], 3), 8),
+    (pipeline, "schedule"): (lambda: pipeline.schedule(LATE, send=[0.5, 0, 2])[1], [[1, 3.5], [4, 5], [5, 8]]),
+    (pipeline, "idle_share"): (lambda: pipeline.idle_share(LATE, send=[0.5, 0, 2]), 7 / 16),
+    (pipeline, "chunk_times"): (lambda: pipeline.chunk_times([10, 10], 1.0, 0.1), [15, 25]),
+    (pipeline, "equal_time_chunks"): (lambda: pipeline.equal_time_chunks(100, 4, 1.0, 1.0), [50, 20, 16, 14]),
+    (pipeline, "best_chunks"): (lambda: pipeline.best_chunks(7.0, 0.01, 8), 70),
+    (pipeline, "smoothed_chunks"): (lambda: pipeline.smoothed_chunks(1024, 512, 1.0, 0.01, 1.0), [512, 192, 192, 128]),
+    (pipeline, "fit_chunk_costs"): (lambda: pipeline.fit_chunk_costs([10, 20], [15.0, 40.0], [1], lambda n, a, b: [n]), [1, 0.1]),
+    (pipeline, "split_layers"): (lambda: pipeline.split_layers([1] * 30, 4), [8, 8, 7, 7]),  # Megatron-LM issue 1304
 }
 
 
@@ -105,7 +117,9 @@ def holds(call, value):
 
 
 def off(found, factor):
-    """A result off by a factor; of an encoded tensor, its scales."""
+    """A result off by a factor; of an encoded tensor, its scales; of several, each."""
+    if isinstance(found, tuple):
+        return tuple(off(x, factor) for x in found)
     return dataclasses.replace(found, scales=found.scales * factor) if dataclasses.is_dataclass(found) else found * factor
 
 
@@ -121,7 +135,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
 
 
 @pytest.mark.parametrize(
-    "room", [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling], ids=lambda m: m.__name__
+    "room", [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline], ids=lambda m: m.__name__
 )
 def test_every_public_formula_has_an_anchor(room):
     own = {n: x for n, x in vars(room).items() if not n.startswith("_") and getattr(x, "__module__", "") == room.__name__}

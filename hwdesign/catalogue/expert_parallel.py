@@ -3,10 +3,10 @@
 Source: the CSV files beside this one; each row names its source. Read 2026-11-30.
 """
 
-import csv
 import functools
-from importlib import resources
 from types import MappingProxyType
+
+from hwdesign.catalogue.published import rows as published_rows
 
 TEXT = ("library", "device", "link", "balancer", "per", "name", "phase", "note", "source")
 
@@ -33,7 +33,7 @@ def exchange_times():
     (128.0, 369)
     """
     rows = []
-    for row in _rows("exchange_times.csv"):
+    for row in published_rows("exchange_times.csv", TEXT):
         row |= {f"{part}_seconds": row.pop(f"{part}_us") * 1e-6 for part in ("dispatch", "combine")}
         row |= {f"{part}_rate": row.pop(f"{part}_GBps") * 1e9 for part in ("dispatch", "combine")}
         rows.append(MappingProxyType(row))
@@ -59,7 +59,9 @@ def load_statistics():
     >>> [round(row["imbalance"], 2) for row in load_statistics() if row["per"] == "GPU" and row["ep"] == 32]
     [2.56, 1.11]
     """
-    return tuple(MappingProxyType(row | {"imbalance": 1 + row.pop("excess")}) for row in _rows("load_statistics.csv"))
+    return tuple(
+        MappingProxyType(row | {"imbalance": 1 + row.pop("excess")}) for row in published_rows("load_statistics.csv", TEXT)
+    )
 
 
 @functools.cache
@@ -82,13 +84,4 @@ def serving_units():
     >>> [(row["gpus"], row["slots"] / row["gpus"]) for row in serving_units() if row["phase"] == "decode"]
     [(144.0, 2.0), (128.0, 2.0), (72.0, 4.0)]
     """
-    return tuple(MappingProxyType(row) for row in _rows("serving_units.csv"))
-
-
-def _rows(file):
-    """Rows of a file as dicts, numbers as floats, NaN where there is none; "same" repeats the source above."""
-    text = resources.files("hwdesign.catalogue").joinpath(file).read_text(encoding="utf-8")
-    source = ""
-    for row in csv.DictReader(text.splitlines()):
-        source = source if row["source"] == "same" else row["source"]
-        yield {key: value if key in TEXT else float(value or "nan") for key, value in row.items()} | {"source": source}
+    return tuple(MappingProxyType(row) for row in published_rows("serving_units.csv", TEXT))

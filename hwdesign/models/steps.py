@@ -200,10 +200,10 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
 
     Notes
     -----
-    Scores are causal. Latent attention is absorbed (scores against the latent) in decode and expanded in prefill; the latent
-    is on every GPU of a tensor-parallel group. Routing is uniform. The head sees one token of each sequence. Cache-parallel
-    GPUs exchange their partial outputs and share the output projection. Where every GPU already has every token (attention
-    is tensor parallel), experts need no dispatch: their outputs are summed by an all-reduce.
+    Scores are causal. Latent attention is absorbed (scores against the latent) in decode and expanded in prefill, cached tokens
+    once more with each chunk; the latent is on every GPU of a tensor-parallel group. Routing is uniform. The head sees one
+    token of each sequence. Cache-parallel GPUs exchange their partial outputs and share the output projection. Where every GPU
+    already has every token (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs.
     Not counted: FLOP of norms, softmax, rotary and the scan of Mamba-2.
     Source: Table 1 of the post; DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
 
@@ -317,8 +317,10 @@ class _Step:
             self.gemm("q down", tokens, mixer.q_rank, hidden, "attention")
             self.gemm("q up", tokens, query, mixer.q_rank, "attention")
         self.gemm("kv down", tokens, mixer.kv_rank + mixer.rope_dim, hidden, "attention")
-        self.gemm("kv up", tokens, heads * (mixer.nope_dim + mixer.v_dim), mixer.kv_rank, "attention")
-        if (self.new_tokens == 1).all():
+        absorbed = (self.new_tokens == 1).all()
+        seen = tokens if absorbed else self.batch * self.context  # expanded anew for each chunk of a prompt
+        self.gemm("kv up", seen, heads * (mixer.nope_dim + mixer.v_dim), mixer.kv_rank, "attention")
+        if absorbed:
             return mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
         return mixer.nope_dim + mixer.rope_dim, mixer.v_dim
 

@@ -99,8 +99,9 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     """Time of causal scores and values for many new tokens a sequence: ``fixed + math + tiles + chain + memory``.
 
     A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a reachable rate; `tiles` what an
-    SM spends on each besides; chain, the blocks of the longest tile one after the other. FlashAttention packs the query heads
-    of a key-value head into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand it.
+    SM spends on each besides; chain, the blocks by which the longest tile exceeds the shortest, one after the other. What all
+    tiles have behind a long cache ends with their last, unfilled wave. FlashAttention packs the query heads of a key-value head
+    into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand it.
 
     Parameters
     ----------
@@ -147,7 +148,8 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     ends = 2.0 * work.batch * work.queries * work.heads * size
     cache = ends if work.latent and not latent else work.cache_elements * element_bytes
     memory = (ends + cache) / (c["bandwidth"] * device.memory_bandwidth)
-    return c["fixed"] + block * on_sm * (first + last) / 2 + c["tile"] * on_sm + c["chain"] * block * last + memory
+    blocks = on_sm * (first + last) / 2 + c["chain"] * (last - first + 1) + (np.ceil(on_sm) - on_sm) * (first - 1)
+    return c["fixed"] + block * blocks + c["tile"] * on_sm + memory
 
 
 def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
