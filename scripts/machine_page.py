@@ -5,7 +5,7 @@ from hwdesign.measure.suite import summary
 from hwdesign.units import fmt
 
 NAMES = {"gemm": "GEMM, M x N x K", "copy": "copy", "launch": "a kernel that does almost nothing", "attention_decode": "attention, decode", "all_reduce": "all-reduce", "all_gather": "all-gather",
-         "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all"}  # fmt: skip
+         "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all", "pipeline": "pipeline of threads"}  # fmt: skip
 MEASURED = '<span class="hw-label hw-measured">measured</span>'
 
 
@@ -16,12 +16,15 @@ def shape(m):
         return f"{s['m']} x {s['n']} x {s['k']}"
     if m.operation == "attention_decode":
         return f"{s['batch']} sequences, {s['context']:,} tokens, {s['heads']} heads over {s['kv_heads']}"
+    if m.operation == "pipeline":
+        of = f"{s['stages']} stages, the largest of {s['largest']}" if s["stages"] > 1 else "one stage"
+        return f"{s['tokens']} tokens in {s['chunks']} chunks, {s['layers']} layers of {s['hidden']}, {of}"
     return f"{fmt(s['nbytes'], 'byte')}, {s['ranks']} processes" if "ranks" in s else f"{s['elements']:,} elements"
 
 
 def row(m):
     """Cells of one measurement."""
-    rate = "–" if m.operation == "launch" else fmt(m.rate, "FLOP/s") if m.operation == "gemm" else fmt(m.bandwidth, "byte/s")
+    rate = "–" if m.operation == "launch" else fmt(m.rate, "FLOP/s") if m.operation in ("gemm", "pipeline") else fmt(m.bandwidth, "byte/s")
     return [
         NAMES[m.operation],
         f"`{m.precision}`",

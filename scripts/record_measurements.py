@@ -2,7 +2,7 @@
 
     python scripts/record_measurements.py [--name NAME] [--out FOLDER]
 
-On a CPU it takes less than a minute, on one GPU less than eight. The file names the processor or GPU and the versions, no host
+On a CPU it takes about a minute, on one GPU less than eight. The file names the processor or GPU and the versions, no host
 and no path.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hwdesign.measure.backends import available
 from hwdesign.measure.collectives import measure_collectives
+from hwdesign.measure.pipeline import measure_pipeline
 from hwdesign.measure.runs import save_run
 from hwdesign.measure.suite import run_suite
 
@@ -50,6 +51,8 @@ def main():
     if not gpu:
         say("== collectives, 2 processes")
         taken += measure_collectives(2)
+        say("== a pipeline of 2 threads")
+        taken += measure_pipeline(2, rounds=9)
     device = backends[names[0]].device
     name = chosen.name or f"{'gpu' if gpu else 'cpu'}_{slug(device)}"
     path = chosen.out / f"run_{name}.json"

@@ -4,9 +4,13 @@ import os
 import sys
 from dataclasses import replace
 
+import numpy as np
+
+from hwdesign.formulas.pipeline import pipeline_time
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.collectives import measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
+from hwdesign.measure.pipeline import measure_pipeline, stage_layers
 from hwdesign.measure.runs import COLLECTIVES, ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
 from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
@@ -198,17 +202,10 @@ def exchanges(*, stored=None):
     >>> sorted(exchanges_of(exchanges(stored=True)))
     ['all_gather', 'all_reduce', 'all_to_all', 'reduce_scatter']
     """
-    run = load_run(shipped_runs()[0])
     if _stored(stored):
-        return run
+        return load_run(shipped_runs()[0])
     print("timing collectives between two processes, some 15 s", file=sys.stderr, flush=True)
-    found = measure_collectives(2)
-    taken = tuple(x for x in found if isinstance(x, Measurement))
-    skipped = tuple(x for x in found if not isinstance(x, Measurement))
-    if not taken:
-        print(f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead")
-        return run
-    return Run(machine=taken[0].device, measurements=taken, skipped=skipped)
+    return _or_stored(measure_collectives(2))
 
 
 def exchanges_of(run):
@@ -245,6 +242,131 @@ def exchanges_of(run):
     if not found:
         raise ValueError(f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}")
     return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
+
+
+def pipelines(*, stored=None):
+    """A batch on its way through layers on a machine's processor, cut into ever more chunks: in one stage and in two.
+
+    Parameters
+    ----------
+    stored : bool, optional
+        Whether to return the run that ships; by default only while the site is built.
+
+    Returns
+    -------
+    Run
+        Measurements [s]; `pipelines_of` sorts them. Where nothing can be timed (on one core) it is the stored run, and a line
+        says so.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> list(pipelines_of(pipelines(stored=True)))
+    ['1 stage: 16 layers', '2 stages: 8 + 8 layers', '2 stages: 12 + 4 layers']
+    """
+    if _stored(stored):
+        return load_run(shipped_runs()[0])
+    print("timing a pipeline of two threads, some 6 s", file=sys.stderr, flush=True)
+    return _or_stored(measure_pipeline(2))
+
+
+def pipelines_of(run):
+    """The pipelines of a run by their stages.
+
+    Parameters
+    ----------
+    run : Run
+        From `pipelines`.
+
+    Returns
+    -------
+    dict of str to (ndarray of float, ndarray of float)
+        Label to numbers of chunks, increasing, and times [s]: one stage, even stages, uneven stages.
+
+    Raises
+    ------
+    ValueError
+        If the run holds none.
+
+    Notes
+    -----
+    Source: `hwdesign.measure.pipeline`.
+
+    Examples
+    --------
+    >>> pipelines_of(pipelines(stored=True))["1 stage: 16 layers"][0].tolist()
+    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+    """
+    return {_label(split): tuple(np.array(sorted(times.items())).T) for split, times in _pipelines(run).items()}
+
+
+def pipelines_predicted(run):
+    """What `pipelines_of` should hold if stages did not disturb each other and handing over took no time.
+
+    Parameters
+    ----------
+    run : Run
+        From `pipelines`; it must hold one stage with the same chunks.
+
+    Returns
+    -------
+    dict of str to ndarray of float
+        Label to times [s]: a chunk takes each stage the time it takes in one stage of all layers, by the stage's share of them.
+
+    Raises
+    ------
+    ValueError
+        If the run holds no pipelines, or lacks the one stage.
+
+    Notes
+    -----
+    Source: `hwdesign.formulas.pipeline.pipeline_time`.
+
+    Examples
+    --------
+    >>> found, wanted = (f(pipelines(stored=True))["2 stages: 8 + 8 layers"] for f in (pipelines_of, pipelines_predicted))
+    >>> bool((abs(found[1] / wanted - 1) < 0.2).all())
+    True
+    """
+    found, wanted = _pipelines(run), {}
+    for split, times in found.items():
+        one = found.get((sum(split),), {})
+        lost = sorted(set(times) - set(one))
+        if lost:
+            raise ValueError(f"run must hold {_label((sum(split),))} in {lost} chunks, got none on {run.machine}")
+        share = np.array(split) / sum(split)
+        wanted[_label(split)] = np.array([pipeline_time(one[c] / c * share, c) for c in sorted(times)])
+    return wanted
+
+
+def _pipelines(run):
+    """Layers of each stage to chunks to time [s]."""
+    found = {}
+    for m in run.measurements:
+        if m.operation == "pipeline":
+            split = stage_layers(*(m.shape[x] for x in ("stages", "layers", "largest")))
+            found.setdefault(split, {})[m.shape["chunks"]] = m.seconds
+    if not found:
+        raise ValueError(f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}")
+    return dict(sorted(found.items(), key=lambda item: (len(item[0]), max(item[0]))))
+
+
+def _label(split):
+    return f"{len(split)} stage{'s' if len(split) > 1 else ''}: {' + '.join(map(str, split))} layers"
+
+
+def _or_stored(found):
+    """A run of what was timed, or the stored one and a line of why."""
+    taken = tuple(x for x in found if isinstance(x, Measurement))
+    skipped = tuple(x for x in found if not isinstance(x, Measurement))
+    if not taken:
+        run = load_run(shipped_runs()[0])
+        print(f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead")
+        return run
+    return Run(machine=taken[0].device, measurements=taken, skipped=skipped)
 
 
 def _stored(stored):

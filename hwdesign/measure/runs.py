@@ -28,6 +28,7 @@ SHAPE = {
     "launch": ("elements",),
     "attention_decode": ("batch", "context", "heads", "kv_heads", "head_dim"),
     **dict.fromkeys(COLLECTIVES, ("nbytes", "ranks")),
+    "pipeline": ("stages", "chunks", "tokens", "hidden", "layers", "largest"),
 }  # fmt: skip
 HEADROOM = 1.15  # on datasheets, which name a lower clock than the highest and no reduction inside a switch
 COMMON = ("device", "device_name", "taken_on", "source")  # fields that stand once at the top where all rows share them
@@ -42,10 +43,10 @@ class Measurement:
     Parameters
     ----------
     operation : str
-        "gemm", "copy", "launch", "attention_decode", "all_reduce", "all_gather", "reduce_scatter" or "all_to_all".
+        "gemm", "copy", "launch", "attention_decode", "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "pipeline".
     shape : mapping of str to int
         gemm: m, n, k; copy and launch: elements; attention_decode: batch, context, heads, kv_heads, head_dim; collectives:
-        nbytes (of the whole tensor), ranks.
+        nbytes (of the whole tensor), ranks; pipeline: stages, chunks, tokens, hidden, layers, largest (layers of that stage).
     precision : str
         Number format of the operands.
     seconds, spread : float
@@ -128,6 +129,8 @@ class Measurement:
         s = self.shape
         if self.operation == "gemm":
             return float(roofline.gemm_flops(**s))
+        if self.operation == "pipeline":
+            return float(s["layers"] * roofline.gemm_flops(s["tokens"], s["hidden"], s["hidden"]))
         if self.operation == "attention_decode":
             return float(s["batch"] * attention.attention_flops(1, s["context"], s["heads"], s["head_dim"]))
         return 0.0
@@ -144,6 +147,8 @@ class Measurement:
         if self.operation in COLLECTIVES:
             sent = collectives.all_reduce_bytes if self.operation == "all_reduce" else collectives.all_gather_bytes
             return float(sent(s["nbytes"], s["ranks"]))
+        if self.operation == "pipeline":
+            return s["hidden"] * (s["layers"] * s["hidden"] * size + s["tokens"] * (size + out))
         return 2.0 * s["elements"] * size
 
     @property
@@ -161,8 +166,9 @@ class Measurement:
         shape = {
             "gemm": lambda: f"{s['m']} x {s['n']} x {s['k']}",
             "attention_decode": lambda: f"{s['batch']} x {s['context']}, {s['heads']}/{s['kv_heads']} heads",
+            "pipeline": lambda: f"{s['chunks']} x {s['tokens'] // s['chunks']}, {s['largest']}/{s['layers']} layers",
         }.get(self.operation, lambda: ", ".join(f"{name} {value}" for name, value in s.items()))()
-        rate = fmt(self.rate, "FLOP/s") if self.operation == "gemm" else fmt(self.bandwidth, "byte/s")
+        rate = fmt(self.rate, "FLOP/s") if self.operation in ("gemm", "pipeline") else fmt(self.bandwidth, "byte/s")
         rate = "" if self.operation == "launch" else rate
         time = f"{fmt(self.seconds, 's'):>8} ± {fmt(self.spread, 's'):<8}"
         text = f"{self.operation:<16} {self.precision:<5} {shape:<22} {time} {rate}"
