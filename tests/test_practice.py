@@ -1,6 +1,7 @@
 """The exercise checker: right answers in many forms, misconceptions by name, and nothing a learner types stops a notebook."""
 
 import ast
+import itertools
 import json
 import math
 import re
@@ -67,6 +68,12 @@ def test_printed_questions_have_the_published_answers():
     a_token = visited * 4096 * 2.5625
     assert practice.answer("5.3") == pytest.approx((512 * a_token / 1e6, 46 * 660e3 / a_token))
     assert practice.answer("5.4") == pytest.approx((26 / 15, 16 / 15)) and practice.answer("5.5") == 16
+    assert practice.answer("6.1") == pytest.approx((9.5, 3 / 19))  # 19 steps of half a second
+    last = 15000 * (40e-6 + 1.5e-9 * 112500)  # on average its tokens see the 105,000 before it and half of its own
+    begin = (math.sqrt(40e-6**2 + 3e-9 * 15.6 * 7 / 8) - 40e-6) / 1.5e-9
+    assert practice.answer("6.2") == pytest.approx(((15.6 + 3 * last) / 4, 3.9 * 11 / 8, 120000 - begin))
+    assert practice.answer("6.3") == (18, 47 + 11 * 18) and practice.answer("6.5") == (10, 60)
+    assert practice.answer("6.4") == pytest.approx((280 * 16384 * 8192 / 1e9, 8 * 80 * 8192 * 8192 * 16 / 1.15e9))
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -444,8 +451,114 @@ def test_questions_of_chapter_5_say_what_is_meant():
         assert f"at most {given['milliseconds']} ms" in text and f"at least {given['wanted']} tokens/s" in text
 
 
-@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4", "5.1", "5.2", "5.3", "5.4"])
-def test_each_mistake_of_chapters_4_and_5_has_its_own_name_with_all_numbers(name):
+def simulated(times, **options):
+    """Time until the last chunk has left the last stage."""
+    return hw.schedule(times, **options)[1][-1, -1]
+
+
+def test_equal_chunks_simulated():
+    task = EXERCISES["6.1"]
+    for given in task.variants:
+        stages, chunks, seconds = given.values()
+        each = np.full((chunks, stages), seconds / stages / chunks)
+        assert task.solve(**given) == pytest.approx((simulated(each), hw.idle_share(each)))
+        assert stages > 2 and chunks + stages < 40  # one step more or less is told from the answer
+
+
+def test_growing_chunks_token_by_token():
+    task = EXERCISES["6.2"]
+    for given in task.variants:
+        micro, nano, tokens, chunks, stages = given.values()
+        run = np.append(0.0, (micro * 1e-6 + nano * 1e-9 * (np.arange(tokens) + 0.5)).cumsum())
+        found, shares = [], np.linspace(0, 1, chunks + 1)
+        for ends in (tokens * shares, np.interp(run[-1] * shares, run, np.arange(tokens + 1))):
+            times = np.diff(np.interp(ends, np.arange(tokens + 1), run))
+            found.append(simulated(np.tile(times[:, None] / stages, stages)))
+        equal, even, last = task.solve(**given)
+        assert (equal, even) == pytest.approx(found) and last == pytest.approx(tokens - ends[-2], rel=1e-5)
+        assert abs(last - hw.equal_time_chunks(tokens, chunks, micro * 1e-6, nano * 1e-9)[-1]) <= 1
+
+
+SPLIT = {  # layers of the stages by hand, and the slowest [ms]
+    (6, 6, 8, 3, 6, 3, 6, 3, 3, 3): ((2, 3, 5), 18), (2, 2, 4, 7, 7, 2, 2, 7, 2): ((3, 2, 4), 14),
+    (4, 4, 7, 7, 1, 1, 4, 7, 1, 4): ((3, 4, 3), 15), (9, 9, 4, 2, 2, 2, 2, 4): ((1, 2, 5), 13),
+    (7, 5, 5, 3, 7, 3, 5, 5, 3): ((2, 3, 4), 16), (2, 2, 8, 2, 2, 3, 8, 8): ((4, 3, 1), 14),
+    (8, 8, 2, 2, 2, 2, 8, 2, 1): ((1, 4, 4), 14),
+}  # fmt: skip
+
+
+def test_splits_by_hand():
+    task = EXERCISES["6.3"]
+    assert [given["costs"] for given in task.variants] == list(SPLIT)
+    for given in task.variants:
+        costs, chunks = given.values()
+        split, slowest = SPLIT[costs]
+        times = {}
+        for i, j in itertools.combinations(range(1, len(costs)), 2):
+            stages = [sum(costs[:i]), sum(costs[i:j]), sum(costs[j:])]
+            times[i, j - i, len(costs) - j] = max(stages), simulated(np.tile(np.array(stages, float), (chunks, 1)))
+        assert times[split] == min(times.values()) == task.solve(**given) and times[split][0] == slowest
+        assert sum(time == times[split] for time in times.values()) == 1  # no other split is as good
+        assert ", ".join(map(str, costs[:-1])) + f" and {costs[-1]} ms" in task.text(**given)
+
+
+def test_mistakes_of_6_3_by_hand():
+    given = EXERCISES["6.3"].variants[0]  # 47 ms in all: 12, 17 and 18
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["6.3"].mistakes}
+    slowest = {"equal counts": 6 + 6 + 8 + 3, "filled up to the mean": 3 + 6 + 3 + 6 + 3 + 3, "mean for slowest": 47 / 3,
+               "filled beyond the mean": 6 + 6 + 8, "layers in any order": 8 + 6 + 3}  # fmt: skip
+    by_hand = {name: (x, 47 + 11 * x) for name, x in slowest.items()}
+    by_hand |= {"slowest everywhere": (18, 14 * 18), "other stages left out": (18, 12 * 18), "one beat too many": (18, 263),
+                "one after the other": (18, 12 * 47)}  # fmt: skip
+    assert set(found) == set(by_hand)
+    for name, value in found.items():
+        assert value == pytest.approx(by_hand[name]), name
+
+
+def test_both_ways_are_equally_fast_on_that_link():
+    task = EXERCISES["6.4"]
+    for given in task.variants:
+        layers, hidden, gpus, tokens, chunks, milliseconds = given.values()
+        sent, rate = task.solve(**given)
+        seconds = milliseconds * 1e-3 / gpus
+        pipeline = np.full((chunks, gpus), seconds / chunks)
+        assert seconds + sent / rate == pytest.approx(simulated(pipeline))
+        handed = 2 * hidden * tokens / chunks / (rate * 1e9)
+        assert simulated(pipeline, send=handed) - simulated(pipeline) < 0.01 * sent / rate  # what the question leaves out
+        assert rate == pytest.approx(8 * layers * hidden * tokens * chunks / milliseconds / 1e6)  # the GPUs cancel
+        assert task.solve(**given | {"gpus": 2 * gpus})[1] == pytest.approx(rate)
+
+
+def test_pipelines_that_meet_a_limit():
+    task = EXERCISES["6.5"]
+    for given in task.variants:
+        layers, work, fixed, limit = given.values()
+        n = np.arange(1, 1001)
+        waits = {p: (work + n * fixed * 1e-3) / p * (1 + (p - 1) / n) for p in range(1, layers + 1) if layers % p == 0}
+        stages = next(p for p, wait in waits.items() if wait.min() <= limit)
+        assert task.solve(**given) == (stages, n[waits[stages].argmin()]) and n[-1] > n[waits[stages].argmin()]
+        assert all(abs(wait.min() / limit - 1) > 0.05 for wait in waits.values())
+        chunks = int(task.solve(**given)[1])
+        assert simulated(np.full((chunks, stages), (work / chunks + fixed * 1e-3) / stages)) == pytest.approx(waits[stages].min())
+        assert chunks == pytest.approx(hw.best_chunks(work, fixed * 1e-3, stages), abs=1)
+    found = {practice._words(mistake)[0]: mistake(**task.variants[0]) for mistake in task.mistakes}
+    assert found["work alone"] == (6, 45) and found["uneven stages"] == (8, 53) and found["fewest chunks"] == (10, 15)
+    assert EXERCISES["6.5"].solve(**task.variants[-1])[0] == 61  # a prime number of layers
+
+
+def test_questions_of_chapter_6_say_what_is_meant():
+    for name in ("6.1", "6.3", "6.4", "6.5"):
+        for given in EXERCISES[name].variants:
+            text = EXERCISES[name].text(**given)
+            assert text.index("(a)") < text.index("(b)") and text.endswith("Answer (a) first, then (b).")
+    for given in EXERCISES["6.2"].variants:
+        assert EXERCISES["6.2"].text(**given).endswith("Answer (a), (b) and (c) in this order.")
+    for name in ("6.1", "6.2", "6.3", "6.5"):
+        assert "anding " in EXERCISES[name].text(**EXERCISES[name].variants[0])  # a chunk is handed over in no time
+
+
+@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4", "5.1", "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "6.4", "6.5"])
+def test_each_mistake_of_chapters_4_to_6_has_its_own_name_with_all_numbers(name):
     task = EXERCISES[name]
     for given in task.variants:
         right, told = task.solve(**given), {}
@@ -490,17 +603,40 @@ SAID = [
     ("5.4", (1.73, 1.1), "all copies of one"), ("5.4", (26, 16), "fullest alone"), ("5.4", (2.4, 1.6), "of the slots"),
     ("5.5", "16 GPUs", None), ("5.5", 8, "exchanges left out"), ("5.5", 4, "bound or one condition"),
     ("5.5", 32, "twice as many"),
+    ("6.1", (9.5, 0.158), None), ("6.1", "9.5 s, 15.8 %", None), ("6.1", ("9500 ms", "15.8 %"), None),
+    ("6.1", (9.5, 0.1875), "overhead for share"), ("6.1", (8, 0), "no bubble"), ("6.1", (10, 0.2), "one step too many"),
+    ("6.1", (11, 0.273), "filled and drained"), ("6.1", (38, 0.158), "all layers in a step"),
+    ("6.1", (32, 0.75), "one chunk at a time"), ("6.1", (9.5, 15.8), "per cent without a sign"),
+    ("6.1", (9500, 0.158), "factor 1000"),
+    ("6.2", (6.25, 5.36, 9149), None), ("6.2", "6.25 s, 5.36 s and 9149 tokens", None),
+    ("6.2", (5.36, 5.36, 9149), "mean chunk"), ("6.2", (6.375, 5.36, 9149), "all the prompt for the last"),
+    ("6.2", (6.12, 5.36, 9149), "own chunk not seen"), ("6.2", (10.85, 9.075, 8522), "attention twice"),
+    ("6.2", (1.65, 1.65, 15000), "attention left out"), ("6.2", (6.25, 5.36, 15000), "equal size for last"),
+    ("6.2", (6.25, 5.36, 30876), "first for last"), ("6.2", (6.25, 5.36, 7750), "attention alone"),
+    ("6.2", (3.9, 3.9, 9149), "bubble left out"),
+    ("6.3", (18, 245), None), ("6.3", "18 ms and 245 ms", None), ("6.3", (23, 300), "equal counts"),
+    ("6.3", (15.7, 219), "mean for slowest"), ("6.3", (20, 267), "filled beyond the mean"),
+    ("6.3", (24, 311), "filled up to the mean"), ("6.3", (17, 234), "layers in any order"),
+    ("6.3", (18, 216), "other stages left out"), ("6.3", (18, 252), "slowest everywhere"),
+    ("6.3", (17, 245), "layers in any order"),
+    ("6.4", (37.6, 598), None), ("6.4", "37.6 GB, 598 GB/s", None), ("6.4", (18.8, 299), "half of the bytes"),
+    ("6.4", (42.9, 683), "full ring"), ("6.4", (301, 4780), "of all gpus"), ("6.4", (0.00459, 598), "one token"),
+    ("6.4", (37.6, 74.7), "bubble of one gpu"), ("6.4", (37.6, 859), "share for overhead"),
+    ("6.4", (37.6, 181.9), "all time for the sums"), ("6.4", (0.134, 2.13), "handed over"), ("6.4", (37600, 598), "factor 1000"),
+    ("6.5", (10, 60), None), ("6.5", "10 GPUs, 60 chunks", None), ("6.5", (10, 61), None), ("6.5", (6, 45), "work alone"),
+    ("6.5", (8, 53), "uneven stages"), ("6.5", (12, 66), "too many"), ("6.5", (10, 15), "fewest chunks"),
+    ("6.5", (10, 63.2), "all stages wait"), ("6.5", (10, 20), "stages forgotten"), ("6.5", (10, 3600), "root forgotten"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, answer, misconception", SAID)
-def test_answers_of_chapters_4_and_5(name, answer, misconception):
+def test_answers_of_chapters_4_to_6(name, answer, misconception):
     verdict = practice.grade(name, answer)
     assert verdict.right is (misconception is None) and verdict.misconception == misconception
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "2345"])
-def test_no_mistake_of_chapters_2_to_5_leads_to_the_right_answer(name):
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "23456"])
+def test_no_mistake_of_chapters_2_to_6_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -871,7 +1007,10 @@ def test_notebooks_print_the_questions_of_the_registry():
 
 @pytest.mark.parametrize(
     "chapter, start, before",
-    [(1, "ex", ["ridge", "critical", "break-even", "sweeps"]), (2, "ex2", []), (3, "ex3", []), (4, "ex4", []), (5, "ex5", [])],
+    [
+        (1, "ex", ["ridge", "critical", "break-even", "sweeps"]),
+        *((chapter, f"ex{chapter}", []) for chapter in range(2, 7)),
+    ],
 )
 def test_solutions_are_right(capsys, chapter, start, before):
     path = next((ROOT / "notebooks").glob(f"{chapter:02}_*.ipynb"))

@@ -32,6 +32,9 @@ from hwdesign.lessons.figures.near_square import (
     time_by_aspect,
 )
 from hwdesign.lessons.figures.near_square_sliders import SAME_AREA, explore_k, explore_tokens
+from hwdesign.lessons.figures.pipeline import bubble_map, chunk_profile, gantt, latency_and_rate, layer_strips, pipeline_lines
+from hwdesign.lessons.figures.pipeline_own import own_pipeline
+from hwdesign.lessons.figures.pipeline_sliders import explore_balance, explore_chunks, explore_stages
 from hwdesign.lessons.figures.roofline import ridges, roofline
 from hwdesign.lessons.figures.tile_alignment import efficiency_map, fine_steps, processor_strip, shard_map, tile_map
 from hwdesign.lessons.figures.tile_published import cliffs, odd_blocks, own_steps, processor_count, staircase
@@ -51,7 +54,9 @@ __all__ = [
     "SAME_AREA",
     "aspect_map",
     "block_picture",
+    "bubble_map",
     "byte_budget",
+    "chunk_profile",
     "cliffs",
     "depth_ratio",
     "dimension_sweep",
@@ -60,7 +65,9 @@ __all__ = [
     "error_maps",
     "exchange_lines",
     "expert_rows",
+    "explore_balance",
     "explore_block",
+    "explore_chunks",
     "explore_copies",
     "explore_depth",
     "explore_k",
@@ -69,15 +76,19 @@ __all__ = [
     "explore_processors",
     "explore_skew",
     "explore_speedup",
+    "explore_stages",
     "explore_tiles",
     "explore_tokens",
     "explore_width",
     "fine_steps",
     "format_roofs",
+    "gantt",
     "implied_bandwidth",
     "kernel_switch",
+    "latency_and_rate",
     "layer_by_width",
     "layer_shapes",
+    "layer_strips",
     "layout_times",
     "machine_roofline",
     "memory_loop",
@@ -86,11 +97,13 @@ __all__ = [
     "opening",
     "own_exchanges",
     "own_formats",
+    "own_pipeline",
     "own_siblings",
     "own_steps",
     "own_sweeps",
     "pair_cost",
     "peak_and_best",
+    "pipeline_lines",
     "processor_count",
     "processor_strip",
     "rates_by_width",
