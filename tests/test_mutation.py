@@ -134,9 +134,10 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-@pytest.mark.parametrize(
-    "room", [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline], ids=lambda m: m.__name__
-)
+ROOMS = [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline]
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)
 def test_every_public_formula_has_an_anchor(room):
     own = {n: x for n, x in vars(room).items() if not n.startswith("_") and getattr(x, "__module__", "") == room.__name__}
     public = {name for name, x in own.items() if not inspect.isclass(x)}
