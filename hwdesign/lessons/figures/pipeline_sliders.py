@@ -9,7 +9,7 @@ from hwdesign.models.sharding import stage_layers
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
 STAGES = (2, 4, 8, 16)
-LAYERS = (32, 33, 36, 40, 61, 62, 64)
+LAYERS = (32, 33, 34, 35, 61, 62)
 WORK = 1.0  # time of the whole prompt in one stage [s]
 
 
