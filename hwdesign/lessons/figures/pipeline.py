@@ -3,6 +3,8 @@
 import itertools
 
 import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from hwdesign.formulas.pipeline import bubble_overhead
@@ -11,6 +13,13 @@ from hwdesign.lessons.figures.expert_parallel import lines
 from hwdesign.lessons.figures.wide_deep import LOOKS
 
 KINDS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#9fc4e6", "#e0b48c", "#9cc9b5", "#c3b1d9")
+
+
+def _boxes(left, right, rows, height, colors, edge):
+    """Rectangles in one collection, which is drawn many times as fast as single ones."""
+    x = np.stack((left, right, right, left), axis=-1)
+    y = np.asarray(rows)[:, None] + height / 2 * np.array([-1, -1, 1, 1])
+    return PolyCollection(np.stack((x, y), axis=-1), facecolors=colors, edgecolors=style.BACKGROUND, linewidths=edge)
 
 
 @style.styled
@@ -47,9 +56,11 @@ def gantt(starts, ends, *, end=None, unit="ms", ax=None):
     chunks, stages = starts.shape
     end = ends.max() if end is None else scale * end
     shades = np.linspace(0.35, 1, chunks) if chunks > 1 else [1]
+    rows = np.broadcast_to(np.arange(stages), starts.shape).ravel()
+    tints = [to_rgba(style.BLUE, shade) for shade in np.repeat(shades, stages)]
+    ax.add_collection(_boxes(starts.ravel(), ends.ravel(), rows, 0.86, tints, 0.6))
     for (i, s), start in np.ndenumerate(starts):
         width = ends[i, s] - start
-        ax.barh(s, width, 0.86, left=start, color=style.BLUE, alpha=shades[i], edgecolor=style.BACKGROUND, lw=0.6)
         if width > 0.035 * end and stages <= 16:
             color = "white" if shades[i] > 0.6 else style.INK
             ax.text(start + width / 2, s, str(i + 1), ha="center", va="center", fontsize=8.5, color=color)
@@ -286,9 +297,8 @@ def layer_strips(strips, *, ax=None):
     for row, (times, kinds, split) in enumerate(strips.values()):
         share = 100 * np.asarray(times) / np.sum(times)
         left = np.concatenate(([0], np.cumsum(share)))
-        for x, width, kind in zip(left[:-1], share, kinds, strict=True):
-            color = colors.setdefault(kind, KINDS[len(colors) % len(KINDS)])
-            ax.barh(row, width, 0.55, left=x, color=color, edgecolor=style.BACKGROUND, lw=0.3)
+        tints = [colors.setdefault(kind, KINDS[len(colors) % len(KINDS)]) for _, kind in zip(share, kinds, strict=True)]
+        ax.add_collection(_boxes(left[:-1], left[1:], np.full(len(share), row), 0.55, tints, 0.3))
         for cut in np.cumsum(split)[:-1]:
             ax.plot([left[cut]] * 2, [row - 0.42, row + 0.42], color=style.INK, lw=2)
         for s in range(1, len(split)):
