@@ -18,8 +18,8 @@ NVFP4 INT8 INT4_G128"
 _QUANTIZATION = "Encoded Scheme SCHEMES decode encode saturated sqnr"
 _COLLECTIVES = "all_gather_bytes all_reduce_bytes one_shot_bytes remote_copies transfer_time"
 _ROUTING = "balanced_placement device_loads even_placement imbalance routed_tokens touched_slots zipf_shares"
-_PIPELINE = "best_chunks bubble_overhead bubble_share chunk_times equal_time_chunks fit_chunk_costs idle_share pipeline_time \
-schedule smoothed_chunks split_layers"
+_PIPELINE = "bubble_overhead bubble_share idle_share pipeline_time schedule split_layers"
+_CHUNKS = "best_chunks chunk_times equal_time_chunks fit_chunk_costs smoothed_chunks"
 _SHARDING = "Neighbours Tier best_tier good_ways head_sharding stage_layers width_tiers widths_near"
 _SILICON = "GemmGrid gemm_grid measurements slices sustained saturation_point tables"
 _DEVICE = "Device device device_names A100_SXM H100_SXM H100_PCIE H200 B200 GB200 B300 GB300 MI300X L4 T4 L40S RTX_4090 \
@@ -43,6 +43,7 @@ _HOME = {
     **dict.fromkeys(("distinct_experts", "expert_ranks", "expert_tokens"), "formulas.experts"),
     **dict.fromkeys(_ROUTING.split(), "formulas.routing"),
     **dict.fromkeys(_PIPELINE.split(), "formulas.pipeline"),
+    **dict.fromkeys(_CHUNKS.split(), "formulas.chunks"),
     **dict.fromkeys(("cluster_efficiency", "pad", "tile_efficiency", "wave_efficiency", "waves"), "formulas.tiling"),
     **dict.fromkeys(_SHARDING.split(), "models.sharding"),
     **dict.fromkeys(("sheet", "sheet_text"), "models.sheet"),

@@ -51,6 +51,14 @@ def finite(name, value):
     return array
 
 
+def single(name, value):
+    """A named argument as one finite float; a list is refused."""
+    array = finite(name, value)
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got {value!r}")
+    return float(array)
+
+
 def choice(name, value, known, *, normal=str):
     """`known[normal(value)]`, or an error that lists the names that exist and the nearest one."""
     key = normal(value) if isinstance(value, str) else value

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from hwdesign.catalogue import benchmarks
-from hwdesign.formulas import attention, collectives, experts, number_formats, pipeline, quantization, roofline, routing, tiling
+from hwdesign.formulas import (
+    attention,
+    chunks,
+    collectives,
+    experts,
+    number_formats,
+    pipeline,
+    quantization,
+    roofline,
+    routing,
+    tiling,
+)
 from hwdesign.lessons import samples
 from hwdesign.models.steps import Exchange, Experts
 from hwdesign.timing import estimate, gemm, silicon
@@ -103,11 +114,11 @@ ANCHORS = {
     (pipeline, "pipeline_time"): (lambda: pipeline.pipeline_time([1, 2, 1], 3), 8),
     (pipeline, "schedule"): (lambda: pipeline.schedule(LATE, send=[0.5, 0, 2])[1], [[1, 3.5], [4, 5], [5, 8]]),
     (pipeline, "idle_share"): (lambda: pipeline.idle_share(LATE, send=[0.5, 0, 2]), 7 / 16),
-    (pipeline, "chunk_times"): (lambda: pipeline.chunk_times([10, 10], 1.0, 0.1), [15, 25]),
-    (pipeline, "equal_time_chunks"): (lambda: pipeline.equal_time_chunks(100, 4, 1.0, 1.0), [50, 20, 16, 14]),
-    (pipeline, "best_chunks"): (lambda: pipeline.best_chunks(7.0, 0.01, 8), 70),
-    (pipeline, "smoothed_chunks"): (lambda: pipeline.smoothed_chunks(1024, 512, 1.0, 0.01, 1.0), [512, 192, 192, 128]),
-    (pipeline, "fit_chunk_costs"): (lambda: pipeline.fit_chunk_costs([10, 20], [15.0, 40.0], [1], lambda n, a, b: [n]), [1, 0.1]),
+    (chunks, "chunk_times"): (lambda: chunks.chunk_times([10, 10], 1.0, 0.1), [15, 25]),
+    (chunks, "equal_time_chunks"): (lambda: chunks.equal_time_chunks(100, 4, 1.0, 1.0), [50, 20, 16, 14]),
+    (chunks, "best_chunks"): (lambda: chunks.best_chunks(7.0, 0.01, 8), 70),
+    (chunks, "smoothed_chunks"): (lambda: chunks.smoothed_chunks(1024, 512, 1.0, 0.01, 1.0), [512, 192, 192, 128]),
+    (chunks, "fit_chunk_costs"): (lambda: chunks.fit_chunk_costs([10, 20], [15.0, 40.0], [1], lambda n, a, b: [n]), [1, 0.1]),
     (pipeline, "split_layers"): (lambda: pipeline.split_layers([1] * 30, 4), [8, 8, 7, 7]),  # Megatron-LM issue 1304
 }
 
@@ -134,7 +145,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
         assert not holds(call, value), f"{name} x {factor} passes unnoticed"
 
 
-ROOMS = [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline]
+ROOMS = [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline, chunks]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)

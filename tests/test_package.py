@@ -18,6 +18,7 @@ ROOT = Path(hwdesign.__file__).parent
 ORDER = [
     "units", "_check",
     "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.routing", "formulas.pipeline",
+    "formulas.chunks",
     "formulas.collectives",
     "formulas.number_formats", "formulas.quantization",
     "catalogue.precision", "catalogue.device", "catalogue.benchmarks", "catalogue.published",

@@ -16,7 +16,7 @@ from hwdesign.lessons import live
 from hwdesign.lessons.figures.pipeline_own import own_pipeline
 from hwdesign.lessons.show import webp_uri
 from hwdesign.measure import pipeline
-from hwdesign.measure.pipeline import measure_pipeline, stage_layers
+from hwdesign.measure.pipeline import measure_pipeline, timed_split
 from hwdesign.measure.runs import Measurement, Run, Skipped, load_run, save_run, shipped_runs
 
 SMALL = {"tokens": 64, "hidden": 48, "layers": 4}
@@ -117,7 +117,7 @@ def test_stages_work_at_the_same_time_and_in_order(monkeypatch):
 
     monkeypatch.setattr(pipeline.np, "matmul", slow)
     for m in pipeline._inside([[4], [2, 2], [3, 1]], [1, 8], 64, 48, 4):
-        split, c = stage_layers(*(m.shape[x] for x in ("stages", "layers", "largest"))), m.shape["chunks"]
+        split, c = timed_split(*(m.shape[x] for x in ("stages", "layers", "largest"))), m.shape["chunks"]
         wanted = pipeline_time(nap * np.array(split), c)
         assert wanted <= m.seconds < 1.6 * wanted and not m.flags
 
@@ -164,10 +164,10 @@ def test_bad_input_is_named(call, says):
 @pytest.mark.parametrize(("stages", "layers"), [(2, 4), (2, 16), (3, 9), (4, 16), (8, 80), (5, 10)])
 def test_a_split_holds_all_layers_and_no_stage_is_empty(stages, layers):
     for largest in (layers // stages, 3 * layers // (2 * stages)):
-        split = stage_layers(stages, layers, largest)
+        split = timed_split(stages, layers, largest)
         assert len(split) == stages and sum(split) == layers and min(split) >= 1
         assert max(split) == split[0] == largest and max(split[1:]) - min(split[1:]) <= 1
-    assert stage_layers(1, layers, layers) == (layers,)
+    assert timed_split(1, layers, layers) == (layers,)
 
 
 # The stored run and live ones ----------------------------------------------------------------------------------------------

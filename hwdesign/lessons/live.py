@@ -10,7 +10,7 @@ from hwdesign.formulas.pipeline import pipeline_time
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.collectives import measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
-from hwdesign.measure.pipeline import measure_pipeline, stage_layers
+from hwdesign.measure.pipeline import measure_pipeline, timed_split
 from hwdesign.measure.runs import COLLECTIVES, ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
 from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
@@ -347,7 +347,7 @@ def _pipelines(run):
     found = {}
     for m in run.measurements:
         if m.operation == "pipeline":
-            split = stage_layers(*(m.shape[x] for x in ("stages", "layers", "largest")))
+            split = timed_split(*(m.shape[x] for x in ("stages", "layers", "largest")))
             found.setdefault(split, {})[m.shape["chunks"]] = m.seconds
     if not found:
         raise ValueError(f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}")

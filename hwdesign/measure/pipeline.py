@@ -69,7 +69,7 @@ def measure_pipeline(stages=2, chunks=(1, 2, 4, 8, 16, 32, 64), *, tokens=1024, 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if cores < stages:
         return [Skipped(operation="pipeline", reason=f"{stages} stages need {stages} cores, this machine has {cores}")]
-    splits = [stage_layers(1, layers, layers), *(stage_layers(stages, layers, n * layers // (2 * stages)) for n in (2, 3))]
+    splits = [timed_split(1, layers, layers), *(timed_split(stages, layers, n * layers // (2 * stages)) for n in (2, 3))]
     command = [sys.executable, "-m", "hwdesign.measure.pipeline", json.dumps([splits, parts.tolist(), tokens, hidden, rounds])]
     try:
         ended = subprocess.run(command, env=os.environ | ALONE, capture_output=True, text=True, errors="replace", timeout=timeout)
@@ -80,7 +80,7 @@ def measure_pipeline(stages=2, chunks=(1, 2, 4, 8, 16, 32, 64), *, tokens=1024, 
     return [Measurement(**row) for row in json.loads(ended.stdout)]
 
 
-def stage_layers(stages, layers, largest):
+def timed_split(stages, layers, largest):
     """Layers of each stage of a timed pipeline: the first has the most, the others share the rest as evenly as they can.
 
     Parameters
@@ -99,7 +99,7 @@ def stage_layers(stages, layers, largest):
 
     Examples
     --------
-    >>> stage_layers(2, 16, 12), stage_layers(4, 16, 6)
+    >>> timed_split(2, 16, 12), timed_split(4, 16, 6)
     ((12, 4), (6, 4, 3, 3))
     """
     rest, others = layers - largest, stages - 1

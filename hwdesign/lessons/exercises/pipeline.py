@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from hwdesign.formulas.chunks import best_chunks, chunk_times
 from hwdesign.formulas.collectives import all_reduce_bytes
-from hwdesign.formulas.pipeline import best_chunks, bubble_overhead, chunk_times, pipeline_time, split_layers
+from hwdesign.formulas.pipeline import bubble_overhead, pipeline_time, split_layers
 from hwdesign.lessons.exercises.base import Exercise, unless, variants
 
 # 6.1 --------------------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def chunk_profile(sizes, times, *, ax=None):
 
     Notes
     -----
-    Source: `hwdesign.formulas.pipeline.chunk_times`.
+    Source: `hwdesign.formulas.chunks.chunk_times`.
 
     Examples
     --------

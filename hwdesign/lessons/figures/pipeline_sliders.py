@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hwdesign.formulas.pipeline import bubble_share, chunk_times, equal_time_chunks, idle_share, schedule
+from hwdesign.formulas.chunks import chunk_times, equal_time_chunks
+from hwdesign.formulas.pipeline import bubble_share, idle_share, schedule
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.pipeline import gantt
 from hwdesign.models.sharding import stage_layers
