@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 import hwdesign as hw
 from hwdesign import Exchange, Experts, Plan
 from hwdesign.lessons import figures, live, style
-from hwdesign.lessons.figures.expert_parallel import lines
+from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.expert_parallel_sliders import EXPONENTS, SPARE, TOKENS, WIDTHS
 from hwdesign.lessons.samples import power_law_tokens
 from hwdesign.lessons.show import webp_uri

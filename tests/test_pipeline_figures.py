@@ -134,7 +134,7 @@ def test_no_way_to_cut_is_left_out_in_silence():
 def test_curves_and_crosses_are_where_they_were_given():
     x, given = [1, 2, 4, 8], {"a": [8, 4, 2, 1], "b": np.array([3.0, np.nan, 5, 6])}
     points = {"b": ([2, 4], [3.5, 4.5])}
-    ax = figures.pipeline_lines(x, given, xlabel="stages", ylabel="time [s]", points=points, yticks=[1, 5])
+    ax = figures.line_chart(x, given, xlabel="stages", ylabel="time [s]", points=points, yticks=[1, 5])
     drawn = curves(ax)
     assert list(drawn) == ["a", "b"] and drawn["a"] == [x, [8, 4, 2, 1]]
     assert drawn["b"][0] == x and np.array_equal(drawn["b"][1], given["b"], equal_nan=True)
@@ -148,7 +148,7 @@ def test_curves_and_crosses_are_where_they_were_given():
 @pytest.mark.parametrize(("log", "scales"), [("xy", ("log", "log")), ("x", ("log", "linear")), ("y", ("linear", "log")),
                                              ("", ("linear", "linear"))])  # fmt: skip
 def test_axes_are_logarithmic_where_they_are_told_to_be(log, scales):
-    ax = figures.pipeline_lines([1, 2], {"a": [1, 2]}, xlabel="x", ylabel="y", log=log, xticks=[1, 1.5])
+    ax = figures.line_chart([1, 2], {"a": [1, 2]}, xlabel="x", ylabel="y", log=log, xticks=[1, 1.5])
     assert (ax.get_xscale(), ax.get_yscale()) == scales and ax.get_legend() is None and ticks(ax.xaxis) == ["1", "1.5"]
     assert (ax.get_ylim()[0] == 0) == (scales[1] == "linear")
 
@@ -217,8 +217,8 @@ DRAW = {
     "gantt": lambda: (figures.gantt, (STARTS.copy(), ENDS.copy())),
     "bubble_map": lambda: (figures.bubble_map, (np.array([2, 4]), np.array([1, 2]))),
     "chunk_profile": lambda: (figures.chunk_profile, ({"a": np.array([2.0, 2])}, {"a": np.array([1e-3, 2e-3])})),
-    "pipeline_lines": lambda: (
-        lambda x, y: figures.pipeline_lines(x, y, xlabel="x", ylabel="y"), (np.array([1, 2]), {"a": np.array([1.0, 2])})),
+    "line_chart": lambda: (
+        lambda x, y: figures.line_chart(x, y, xlabel="x", ylabel="y"), (np.array([1, 2]), {"a": np.array([1.0, 2])})),
     "latency_and_rate": lambda: (
         lambda x, a, b: figures.latency_and_rate(x, a, b, published=(x, a["w"])),
         (np.array([1, 2]), {"w": np.array([2.0, 4])}, {"w": np.array([3.0, 5])})),

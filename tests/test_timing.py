@@ -49,20 +49,21 @@ def hand_bound(name, card, form, batch, context, plan, ffn, wide=()):
     owners, here = min(dp // fdp, ep), every / fdp  # groups with tokens of their own among the GPUs of a set of experts
     mine, ways, gathered = here / owners, ftp * ep // owners, dp // fdp // owners
     total, sent = 0.0, ((pp - 1) * h / tp + 1) * t * 2 if pp > 1 else 0.0
-    gemms = [(1, t, ceil(c["vocab_size"] / tp), h, bf16)]  # count, m, n, k, formats
+    gemms = [(1, t, ceil(c["vocab_size"] / (tp * kvp)), h, bf16)]  # count, m, n, k, formats
     for (kind, feed), n in Counter(layers(c)).items():
-        heads = c["mamba_num_heads" if kind == "mamba" else "num_attention_heads"] // tp
+        heads = c["mamba_num_heads"] // (tp * kvp) if kind == "mamba" else c["num_attention_heads"] // tp
         if kind == "mamba":
-            inner, groups = heads * c["mamba_head_dim"], max(1, c["n_groups"] // tp)
+            inner, groups = heads * c["mamba_head_dim"], max(1, c["n_groups"] // (tp * kvp))
             shapes = [(2 * (inner + groups * c["ssm_state_size"]) + heads, h), (h, inner)]
             total += n * 2 * t * inner * c["ssm_state_size"] * 4 / device.memory_bandwidth  # state in FP32, read and written
         elif kind == "mla":
             rank, rope, nope, v = (c[x] for x in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
             q, seen, scores, kept = c["q_lora_rank"], context, 2 * rank + rope, rank + rope
-            shapes = [(q, h), (heads * (nope + rope), q), (kept, h), (heads * (nope + v), rank), (h, heads * v // kvp)]
+            shapes, partial = [(q, h), (heads * (nope + rope), q), (kept, h)], rank  # a latent a head, merged before it goes up
+            shapes += [(heads * nope + heads * v // kvp, rank), (h, heads * v // kvp)]
         elif kind:
             size, kv = c.get("head_dim", h // c["num_attention_heads"]), ceil(c["num_key_value_heads"] / tp)
-            shapes, seen = [((heads + 2 * kv) * size, h), (h, heads * size // kvp)], min(context, kind)
+            shapes, seen, partial = [((heads + 2 * kv) * size, h), (h, heads * size // kvp)], min(context, kind), size
             scores, kept = 2 * size, 2 * kv * size
         if kind:
             own = bf16 if ("mamba" if kind == "mamba" else "attention") in {*kept_wide, *wide} else recipe
@@ -70,7 +71,8 @@ def hand_bound(name, card, form, batch, context, plan, ffn, wide=()):
             sent += n * 2 * (tp * kvp - 1) / (tp * kvp) * t * h * 2  # all-reduce
         if kind and kind != "mamba":
             work = max(2 * heads * scores / device.peak_flops(cache), kept * cache.bytes / device.memory_bandwidth)
-            total, sent = total + n * t * seen / kvp * work, sent + n * t * shapes[-1][1] * (kvp - 1) * 2
+            total += n * t * seen / kvp * work
+            sent += n * t * heads * (partial * 2 + 2 * 4) * (kvp - 1) / kvp  # BF16, and two statistics in FP32
         if feed:
             sent += n * mine * h * 2 * ((gathered - 1) / gathered + (1 if gathered > 1 else 2) * (ways - 1) / ways)
         if feed == "dense":
@@ -104,6 +106,7 @@ CASES = [
     ("deepseek-r1", "H200", "fp8_block", 512, 8192, {"dp": 2, "tp": 8}, {"ep": 16}),
     ("deepseek-r1", "B200", "fp8_block", 512, 8192, {"dp": 8}, {"tp": 2, "ep": 4}),
     ("deepseek-r1", "GB300", "nvfp4", 32, 10**6, {"kvp": 16}, {"ep": 16}),
+    ("nemotron-3-nano-30b-a3b", "GB300", "nvfp4", 8, 10**6, {"tp": 2, "kvp": 4}, {"ep": 8}),  # state-space layers over all 8
     ("deepseek-r1", "GB300", "fp8", 1024, 5000, {"dp": 8, "pp": 2}, {"ep": 8, "pp": 2}),
     ("gpt-oss-120b", "GB300", "mxfp4", 64, 8192, {"dp": 8}, {"ep": 8}),
     ("gemma-3-27b", "A100_SXM", "bf16", 16, 100_000, {"tp": 4}, {"tp": 4}),
@@ -217,7 +220,7 @@ MEMORY = {
 }
 for what, q, kv, tp, kvp in (("two ways", 32, 4, 2, 1), ("copied heads", 4, 1, 16, 1), ("shared output projection", 8, 1, 8, 8)):
     layer = (q + 2 * kv + q / kvp) * 128 + 3 * 28672 / (tp * kvp) + 2
-    byte = 2 * 8192 * (80 * layer + 2 * 128256 / tp + 1) + 1000 * 2 * kv * 128 * 80 * 2 / kvp
+    byte = 2 * 8192 * (80 * layer + 2 * 128256 / (tp * kvp) + 1) + 1000 * 2 * kv * 128 * 80 * 2 / kvp
     MEMORY[what] = ("llama-3.1-70b", 1, {"tp": tp, "kvp": kvp}, {"tp": tp * kvp}), byte
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign.formulas.pipeline import pipeline_time
+from hwdesign.measure.attention import measure_attention
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.collectives import measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
@@ -242,6 +243,37 @@ def exchanges_of(run):
     if not found:
         raise ValueError(f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}")
     return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
+
+
+def cache_reads(*, stored=None):
+    """Attention of one new token over 4096 cached ones, in which a device does little but read its cache.
+
+    Parameters
+    ----------
+    stored : bool, optional
+        Whether to return what the run that ships has; by default only while the site is built.
+
+    Returns
+    -------
+    Measurement
+        Time [s]; its `bandwidth` is the rate at which the cache was read [byte/s]. Where nothing can be timed it is the stored
+        one, and a line says so.
+
+    Notes
+    -----
+    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
+
+    Examples
+    --------
+    >>> cache_reads(stored=True).shape["context"]
+    4096
+    """
+    if _stored(stored):
+        run = load_run(shipped_runs()[0])
+    else:
+        backend = as_backend(None)
+        run = _or_stored([measure_attention(1, 4096, 32, 8, precision=_first(backend), backend=backend)])
+    return next(m for m in run.measurements if m.operation == "attention_decode" and m.shape["batch"] == 1)
 
 
 def pipelines(*, stored=None):

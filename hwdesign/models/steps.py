@@ -17,6 +17,8 @@ from hwdesign.formulas.tiling import pad
 from hwdesign.models.blocks import Mamba2, MoE, SelfAttention
 from hwdesign.models.layers import Gemm
 
+STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of BF16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -202,8 +204,10 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     -----
     Scores are causal. Latent attention is absorbed (scores against the latent) in decode and expanded in prefill, cached tokens
     once more with each chunk; the latent is on every GPU of a tensor-parallel group. Routing is uniform. The head sees one
-    token of each sequence. Cache-parallel GPUs exchange their partial outputs and share the output projection. Where every GPU
-    already has every token (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs.
+    token of each sequence. Cache-parallel GPUs hold pieces of each sequence and all projections up to the scores; they exchange
+    partial outputs (latents, where there are latents) with two statistics a head in FP32, merge them and share the output
+    projection and the head. State-space layers, which have no cache to cut, are tensor parallel over the same GPUs. Where every
+    GPU already has every token (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs.
     Not counted: FLOP of norms, softmax, rotary and the scan of Mamba-2.
     Source: Table 1 of the post; DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
 
@@ -229,9 +233,10 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
         if block.ffn:
             run.feed(block.ffn)
     run.count = 1
-    run.gemm("head", run.batch, _part(model.vocab_size, attention.tp), model.hidden_size, "head")
+    share = _part(model.vocab_size, attention.tp * attention.kvp)
+    run.gemm("head", run.batch, share, model.hidden_size, "head")
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
-    run.small(1, run.batch * model.vocab_size / attention.tp)  # sampling
+    run.small(1, run.batch * share)  # sampling
     return run.step()
 
 
@@ -294,19 +299,22 @@ class _Step:
                  window=mixer.window, latent=absorbed, count=self.count)
         )  # fmt: skip
         self.small(1, tokens * (heads + 2 * kv) * sizes[1])  # rotation and the write of the cache
-        self.exchange("combine", tokens * out * (1 - 1 / plan.kvp), plan.kvp)
+        if plan.kvp > 1:
+            partial = tokens * heads * (sizes[1] + STATISTICS)
+            self.exchange("combine", partial * (1 - 1 / plan.kvp), plan.kvp)
+            self.small(1, partial)  # the merge
         self.gemm("attention output", tokens, hidden, _part(out, plan.kvp), "attention")
         self.exchange("all-reduce", tokens * hidden, plan.tp * plan.kvp)
 
     def scan(self, mixer):
-        plan, tokens, hidden = self.attention, self.tokens, self.hidden
-        heads = _divided("mamba heads", mixer.num_heads, plan.tp, "attention tp")
-        inner, groups = heads * mixer.head_dim, max(1, mixer.groups // plan.tp) * mixer.state
+        tokens, hidden, ways = self.tokens, self.hidden, self.attention.tp * self.attention.kvp  # no cache: heads are cut instead
+        heads = _divided("mamba heads", mixer.num_heads, ways, "attention tp * kvp")
+        inner, groups = heads * mixer.head_dim, max(1, mixer.groups // ways) * mixer.state
         self.gemm("mamba in", tokens, 2 * inner + 2 * groups + heads, hidden, "mamba")
         self.gemm("mamba out", tokens, hidden, inner, "mamba")
-        self.state = self.state + 2 * self.count * self.batch * mixer.state_elements[0] / plan.tp  # read and written
+        self.state = self.state + 2 * self.count * self.batch * mixer.state_elements[0] / ways  # read and written
         self.small(3, tokens * inner)  # convolution, scan, gated norm
-        self.exchange("all-reduce", tokens * hidden, plan.tp)
+        self.exchange("all-reduce", tokens * hidden, ways)
 
     def latent(self, mixer, heads):
         """GEMMs of latent attention; returns (key size, value size) that the scores work with."""
@@ -319,7 +327,8 @@ class _Step:
         self.gemm("kv down", tokens, mixer.kv_rank + mixer.rope_dim, hidden, "attention")
         absorbed = (self.new_tokens == 1).all()
         seen = tokens if absorbed else self.batch * self.context  # expanded anew for each chunk of a prompt
-        self.gemm("kv up", seen, heads * (mixer.nope_dim + mixer.v_dim), mixer.kv_rank, "attention")
+        values = _part(heads * mixer.v_dim, self.attention.kvp if absorbed else 1)  # of the heads merged here
+        self.gemm("kv up", seen, heads * mixer.nope_dim + values, mixer.kv_rank, "attention")
         if absorbed:
             return mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
         return mixer.nope_dim + mixer.rope_dim, mixer.v_dim

@@ -469,8 +469,9 @@ def _memory(model, clock, low, done, batch, context, attention):
     vectors = sum(
         n * w.elements for block, n in Counter(model.blocks).items() for w in block.weights(model.hidden_size) if not w.matmul
     )
-    table = 0 if model.tied_embeddings else -(-model.vocab_size // attention.tp) * model.hidden_size
+    same = attention.tp * attention.kvp  # GPUs with the same tokens
+    table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
     weights += (vectors + table + (model.positions + 1) * model.hidden_size) * BF16.bytes
     cache = model.kv_bytes_per_gpu(context, attention.tp, clock.recipe.kv_cache) / attention.kvp
-    held = np.ceil(np.asarray(batch) / attention.dp) * (cache + model.state_bytes() / attention.tp)
+    held = np.ceil(np.asarray(batch) / attention.dp) * (cache + model.state_bytes() / same)
     return scalar_or_array((weights + held) / attention.pp)

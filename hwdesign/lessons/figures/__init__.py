@@ -1,6 +1,9 @@
 """Figures of the book, one file per chapter; their functions are gathered here."""
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
+from hwdesign.lessons.figures.charts import line_chart
+from hwdesign.lessons.figures.decoupled import crossings, dominant_map, front_lines, layout_bars, layout_drawing
+from hwdesign.lessons.figures.decoupled_sliders import explore_batch, explore_gpus
 from hwdesign.lessons.figures.expert_parallel import (
     expert_rows,
     layout_times,
@@ -32,7 +35,7 @@ from hwdesign.lessons.figures.near_square import (
     time_by_aspect,
 )
 from hwdesign.lessons.figures.near_square_sliders import SAME_AREA, explore_k, explore_tokens
-from hwdesign.lessons.figures.pipeline import bubble_map, chunk_profile, gantt, latency_and_rate, layer_strips, pipeline_lines
+from hwdesign.lessons.figures.pipeline import bubble_map, chunk_profile, gantt, latency_and_rate, layer_strips
 from hwdesign.lessons.figures.pipeline_own import own_pipeline
 from hwdesign.lessons.figures.pipeline_sliders import explore_balance, explore_chunks, explore_stages
 from hwdesign.lessons.figures.roofline import ridges, roofline
@@ -58,18 +61,22 @@ __all__ = [
     "byte_budget",
     "chunk_profile",
     "cliffs",
+    "crossings",
     "depth_ratio",
     "dimension_sweep",
+    "dominant_map",
     "efficiency_map",
     "error_lines",
     "error_maps",
     "exchange_lines",
     "expert_rows",
     "explore_balance",
+    "explore_batch",
     "explore_block",
     "explore_chunks",
     "explore_copies",
     "explore_depth",
+    "explore_gpus",
     "explore_k",
     "explore_layers",
     "explore_outliers",
@@ -82,6 +89,7 @@ __all__ = [
     "explore_width",
     "fine_steps",
     "format_roofs",
+    "front_lines",
     "gantt",
     "implied_bandwidth",
     "kernel_switch",
@@ -89,7 +97,10 @@ __all__ = [
     "layer_by_width",
     "layer_shapes",
     "layer_strips",
+    "layout_bars",
+    "layout_drawing",
     "layout_times",
+    "line_chart",
     "machine_roofline",
     "memory_loop",
     "number_lines",
@@ -103,7 +114,6 @@ __all__ = [
     "own_sweeps",
     "pair_cost",
     "peak_and_best",
-    "pipeline_lines",
     "processor_count",
     "processor_strip",
     "rates_by_width",

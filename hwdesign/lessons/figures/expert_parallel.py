@@ -5,48 +5,8 @@ import itertools
 import numpy as np
 
 from hwdesign.lessons import style
+from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.wide_deep import LOOKS
-
-LINES = ("-", "--", "-.", ":", "-")
-
-
-def lines(ax, x, curves, *, points=None, markers=True):
-    """Draw curves against x, each with its colour, line and marker, and points of the same names as crosses.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-        Where to draw.
-    x : array_like of float, shape (s,)
-        Horizontal values, in the unit of the axis.
-    curves : mapping of str to array_like, shape (s,)
-        Label to values, in the unit of the axis; NaN leaves a gap.
-    points : mapping of str to (array_like, array_like), optional
-        For some of the labels x and y of other points, drawn as crosses.
-    markers : bool
-        Whether curves without points get markers.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The same axes, in the units they had.
-
-    Notes
-    -----
-    Source: design choice of this book.
-
-    Examples
-    --------
-    >>> len(lines(style.axes(), [1, 2], {"a": [1, 2]}).lines)
-    1
-    """
-    for i, (name, y) in enumerate(curves.items()):
-        color, marker = LOOKS[i % len(LOOKS)]
-        look = {"marker": marker} if markers and points is None else {}
-        ax.plot(x, y, ls=LINES[i % len(LINES)], color=color, lw=1.6, label=name, **look)
-        if points and name in points:
-            ax.plot(*points[name], "x", color=color, mew=1.8)
-    return ax
 
 
 @style.styled

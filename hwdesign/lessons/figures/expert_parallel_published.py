@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from hwdesign.lessons import style
-from hwdesign.lessons.figures.expert_parallel import lines
+from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.wide_deep import LOOKS
 
 

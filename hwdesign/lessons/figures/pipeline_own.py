@@ -1,7 +1,7 @@
 """Figure of chapter 6, a pipeline on the reader's own processor."""
 
 from hwdesign.lessons import style
-from hwdesign.lessons.figures.expert_parallel import lines
+from hwdesign.lessons.figures.charts import lines
 
 
 @style.styled

@@ -1,0 +1,271 @@
+"""Figures of chapter 7, decoupled attention and feed-forward: who holds what, steps by layout, the front, where a cut pays."""
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch, Rectangle
+
+from hwdesign.lessons import style
+from hwdesign.lessons.figures.charts import lines
+from hwdesign.lessons.figures.wide_deep import TERMS
+
+KINDS = {"tensor": "T", "data": "D", "cache": "C"}  # letters of the attention plans in the map
+
+
+def _grid(ax, at, rows, columns, held, color, size=0.84):
+    """A cell of a drawing: a rectangle of `rows` by `columns` pieces around `at`, with the pieces that are held filled."""
+    width, height = size / columns, size / rows
+    left, top = at[0] - size / 2, at[1] + size / 2
+    for r in range(rows):
+        for c in range(columns):
+            face = color if (r, c) in held else style.BACKGROUND
+            box = Rectangle(
+                (left + c * width, top - (r + 1) * height), width, height, facecolor=face, edgecolor=style.GREY, lw=0.6
+            )
+            ax.add_patch(box)
+
+
+@style.styled
+def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
+    """Who holds what: the cache under tensor parallelism and cut along the sequence, and the weights of the other part.
+
+    Parameters
+    ----------
+    kvp, tp : int
+        Pieces of the sequence, and ways of the heads; together the GPUs.
+    num_kv_heads : int
+        Key-value heads of the model; `tp` divides them.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        A row a part, a column a GPU; no units.
+
+    Raises
+    ------
+    ValueError
+        If `tp` does not divide `num_kv_heads`.
+
+    Notes
+    -----
+    Source: after Helix, arXiv 2507.07120.
+
+    Examples
+    --------
+    >>> [t.get_text() for t in layout_drawing(2, 1, 1).texts][-2:]
+    ['1/2', '1/2']
+    """
+    if num_kv_heads % tp:
+        raise ValueError(f"tp must divide num_kv_heads = {num_kv_heads}, got {tp}")
+    ax, gpus = ax or style.axes(height=3.9), kvp * tp
+    for g in range(gpus):
+        ax.text(g, 3.62, f"GPU {g}", ha="center", fontsize=8)
+        alone = {(int(g * num_kv_heads / gpus), c) for c in range(kvp)}
+        _grid(ax, (g, 3), num_kv_heads, kvp, alone, style.ORANGE)
+        piece, group = divmod(g, tp)
+        share = num_kv_heads // tp
+        _grid(ax, (g, 1.75), num_kv_heads, kvp, {(group * share + i, piece) for i in range(share)}, style.GREEN)
+        _grid(ax, (g, 0.5), 1, gpus, {(0, g)}, style.BLUE)
+        shares = (max(1, num_kv_heads // gpus) / num_kv_heads, 1 / gpus, 1 / gpus)
+        for y, part in zip((3, 1.75, 0.5), shares, strict=True):
+            ax.text(g, y - 0.58, f"1/{round(1 / part)}" if part < 1 else "all", ha="center", fontsize=8)
+    names = ("cache,\nheads split", "cache,\nsequence\nsplit too", "feed-\nforward\nweights")
+    for y, name in zip((3, 1.75, 0.5), names, strict=True):
+        ax.text(-0.65, y, name, ha="right", va="center", fontsize=8.5)
+    ax.set_xlim(-1.9, gpus - 0.4)
+    ax.set_ylim(-0.25, 3.85)
+    ax.axis("off")
+    return ax
+
+
+@style.styled
+def layout_bars(labels, panels, *, top, ax=None):
+    """Stacked time of a step by what it is spent on, a bar a layout, a panel a context.
+
+    Parameters
+    ----------
+    labels : sequence of str, length l
+        Layouts.
+    panels : mapping of str to sequence of Breakdown, length l
+        Title of a panel to the steps [s]; what does not fit into memory is hatched.
+    top : float
+        Upper end of the axes [s]; a longer bar carries its time.
+    ax : matplotlib.axes.Axes, optional
+        Axes whose figure is taken.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The lowest panel; x: layouts, y: time of a step [ms].
+
+    Notes
+    -----
+    Source: `hwdesign.timing.estimate`.
+
+    Examples
+    --------
+    >>> from hwdesign.timing.estimate import Breakdown
+    >>> b = Breakdown(terms={"attention": 1e-3}, memory=1.0, capacity=2.0)
+    >>> layout_bars(["TP 8"], {"128K": [b]}, top=2e-3).get_ylabel()
+    'time of a step [ms]'
+    """
+    first = ax or style.axes(height=2.6 + 2.0 * len(panels))
+    figure = first.figure
+    first.remove()
+    rows = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    at = np.arange(len(labels))
+    for panel, (title, steps) in zip(rows, panels.items(), strict=True):
+        foot = np.zeros(len(labels))
+        hatch = ["" if s.feasible else "////" for s in steps]
+        for term, color in TERMS.items():
+            height = np.array([1e3 * float(s.terms.get(term, 0.0)) for s in steps])
+            if height.any():
+                panel.bar(at, height, 0.66, bottom=foot, color=color, hatch=hatch, edgecolor=style.BACKGROUND, lw=0.3, label=term)
+                foot = foot + height
+        for x, total in zip(at, foot, strict=True):
+            beyond = total > 1e3 * top
+            panel.text(x, min(total, 1e3 * top) * 0.985 if beyond else total, f"{total:.1f}", ha="center", fontsize=8.5,
+                       va="top" if beyond else "bottom", bbox=style.PLATE if beyond else None)  # fmt: skip
+        panel.set_ylim(0, 1e3 * top)
+        panel.set_title(title, fontsize=10, loc="left")
+        panel.set_ylabel("time of a step [ms]")
+        panel.grid(axis="x", visible=False)
+    rows[-1].set_xticks(at, labels, fontsize=8.5)
+    figure.legend(*rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
+    return rows[-1]
+
+
+@style.styled
+def dominant_map(batch, context, terms, kinds, *, ax=None):
+    """What the largest part of the best step is, over batch and context, with a letter for how its attention is spread.
+
+    Parameters
+    ----------
+    batch : sequence of int, length b
+        Sequences in flight.
+    context : sequence of int, length c
+        Tokens that each sees [token].
+    terms : array_like of str, shape (b, c)
+        Largest term of the step, "" where no layout fits.
+    kinds : array_like of str, shape (b, c)
+        Kind of the attention plan, see `hwdesign.timing.layouts.attention_kind`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: context [token], y: batch.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.layouts`.
+
+    Examples
+    --------
+    >>> dominant_map([1], [1024, 2048], [["ffn", ""]], [["tensor", ""]]).get_xlabel()
+    'context [token]'
+    """
+    ax, names = ax or style.axes(height=4.6), [*TERMS, ""]
+    terms, kinds = np.asarray(terms), np.asarray(kinds)
+    shown = np.vectorize(names.index)(terms)
+    ax.imshow(
+        shown, cmap=ListedColormap([*TERMS.values(), style.GRID]), vmin=0, vmax=len(names) - 1, origin="lower", aspect="auto"
+    )
+    for (i, j), kind in np.ndenumerate(kinds):
+        ax.text(j, i, KINDS.get(str(kind), "–"), ha="center", va="center", fontsize=9.5, bbox=style.PLATE | {"pad": 1.4})
+    ax.set_xticks(range(len(context)), [f"{c // 1024}K" if c < 2**20 else f"{c // 2**20}M" for c in context])
+    ax.set_yticks(range(len(batch)), batch)
+    ax.grid(visible=False)
+    ax.set_xlabel("context [token]")
+    ax.set_ylabel("sequences in flight")
+    there = [Patch(color=TERMS[name], label=name) for name in TERMS if (terms == name).any()]
+    there += [Patch(color=style.GRID, label="does not fit")] if (terms == "").any() else []
+    ax.figure.legend(handles=there, loc="outside lower center", ncols=3, fontsize=9)
+    return ax
+
+
+@style.styled
+def front_lines(fronts, *, ax=None):
+    """Pareto fronts: tokens per second of a GPU against tokens per second of a user.
+
+    Parameters
+    ----------
+    fronts : mapping of str to (array_like, array_like)
+        Label to tokens per second of a user and of a GPU.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: tokens/s of a user, y: tokens/s of a GPU (log).
+
+    Notes
+    -----
+    Source: Figure 1 of the post.
+
+    Examples
+    --------
+    >>> front_lines({"a": ([10, 5], [1, 2])}).get_xlabel()
+    'tokens/s of a user'
+    """
+    ax = ax or style.axes(height=4.2)
+    for name, (user, gpu) in fronts.items():
+        lines(ax, user, {name: gpu})
+        drawn, (color, marker, line) = ax.lines[-1], style.looks(fronts)[name]
+        drawn.set(color=color, marker=marker, linestyle=line)
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    style.plain_ticks(ax.yaxis, [d * 10.0**e for e in range(-1, 6) for d in (1, 2, 5) if low <= d * 10.0**e <= high])
+    ax.set_xlim(left=0)
+    ax.set_xlabel("tokens/s of a user")
+    ax.set_ylabel("tokens/s of a GPU")
+    ax.legend(fontsize=9)
+    return ax
+
+
+@style.styled
+def crossings(context, published, modelled, *, ax=None):
+    """From which concurrency cutting the cache wins, against the context.
+
+    Parameters
+    ----------
+    context : array_like of int, shape (s,)
+        Tokens of a sequence [token].
+    published : array_like of float, shape (s, 2)
+        Concurrencies between which the cut began to win; NaN below where it won at once.
+    modelled : mapping of str to array_like, shape (s,)
+        Label to concurrencies.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        x: context [token] (log), y: sequences in flight (log).
+
+    Notes
+    -----
+    Source: `hwdesign.catalogue.decoupled`.
+
+    Examples
+    --------
+    >>> crossings([1024, 2048], [[8, 16], [float("nan"), 1]], {"a": [12.0, 6.0]}).get_ylabel()
+    'sequences in flight'
+    """
+    ax = lines(ax or style.axes(height=4.0), context, modelled)
+    low = np.array(published, dtype=float)
+    floor = 0.5 * np.nanmin(low)
+    for i, (x, (start, end)) in enumerate(zip(context, low, strict=True)):
+        below = floor if np.isnan(start) else start
+        ax.plot([x, x], [below, end], color=style.INK, lw=5, alpha=0.45, solid_capstyle="butt", label=None if i else "published")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    style.plain_ticks(ax.xaxis, context, [f"{c // 1024:.0f}K" for c in context])
+    style.plain_ticks(ax.yaxis, [0.5, 1, 2, 4, 8, 16, 32, 64])
+    ax.set_xlabel("context [token]")
+    ax.set_ylabel("sequences in flight")
+    ax.legend(fontsize=9)
+    return ax

@@ -1,0 +1,197 @@
+"""All ways to lay the two parts of a model over some GPUs, their decode steps at many batches, and the best of them."""
+
+import itertools
+
+import numpy as np
+
+from hwdesign._check import numbers, whole
+from hwdesign.models.steps import Plan, step
+from hwdesign.timing.estimate import decode_step
+
+
+def attention_kind(plan):
+    """What a plan does with the cache: "tensor", "data" or "cache" parallel.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the attention part.
+
+    Returns
+    -------
+    str
+        "cache" if sequences are cut, else "data" if they are spread over groups, else "tensor"; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> [attention_kind(p) for p in (Plan(tp=8), Plan(dp=4, tp=2), Plan(dp=2, kvp=4))]
+    ['tensor', 'data', 'cache']
+    """
+    return "cache" if plan.kvp > 1 else "data" if plan.dp > 1 else "tensor"
+
+
+def layouts(model, gpus):
+    """Pairs of plans for attention and feed-forward that use exactly these GPUs, without pipeline stages.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    gpus : int
+        GPUs.
+
+    Returns
+    -------
+    list of (Plan, Plan)
+        Every product of ways that makes up `gpus`: tensor, data and cache parallel for attention, tensor and expert parallel for
+        the rest; no unit. Pairs that the model refuses (heads or experts that do not divide) are left out.
+
+    Raises
+    ------
+    ValueError
+        If `gpus` is no whole number >= 1.
+
+    Notes
+    -----
+    Source: enumeration.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> [(a.tp, a.dp, a.kvp, f.tp) for a, f in layouts(config.load("llama-3.1-8b"), 2)]
+    [(1, 1, 2, 2), (1, 2, 1, 2), (2, 1, 1, 2)]
+    """
+    (gpus,) = whole(gpus=gpus)
+    ways = [n for n in range(1, gpus + 1) if gpus % n == 0]
+    attention = [Plan(tp=t, dp=d, kvp=gpus // (t * d)) for t, d in itertools.product(ways, ways) if gpus % (t * d) == 0]
+    ffn = [Plan(tp=gpus // e, ep=e) for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))]
+    return [pair for pair in itertools.product(attention, ffn) if _accepted(model, *pair)]
+
+
+def _accepted(model, attention, ffn):
+    try:
+        step(model, batch=attention.dp, context=1, attention=attention, ffn=ffn)
+    except ValueError:
+        return False
+    return True
+
+
+def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=("tensor", "data", "cache")):
+    """Decode steps of every layout over these numbers of GPUs, at every batch.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats.
+    batch : array_like of int
+        Sequences in flight over all GPUs.
+    context : array_like of int, broadcastable
+        Tokens that each sees [token].
+    gpus : sequence of int
+        Numbers of GPUs.
+    kinds : sequence of str
+        Kinds of attention plans, see `attention_kind`.
+
+    Returns
+    -------
+    dict
+        layouts, a list of l pairs of plans; kinds and gpus, shape (l,); seconds of a step and feasible, shape (l, ...) with the
+        broadcast shape of batch and context [s]; steps, a list of l breakdowns.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range or a name is unknown.
+
+    Notes
+    -----
+    Source: `decode_step`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> found = decode_sweep(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=[1, 8], context=1000, gpus=(1, 2))
+    >>> found["seconds"].shape
+    (4, 2)
+    """
+    pairs = [pair for n in gpus for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
+    steps = [decode_step(model, device, recipe, batch=batch, context=context, attention=a, ffn=f) for a, f in pairs]
+    found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
+    found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
+    return {"layouts": pairs, "steps": steps} | {name: np.array(values) for name, values in found.items()}
+
+
+def best_steps(sweep, allowed):
+    """Fastest feasible layout at each batch and context among those allowed.
+
+    Parameters
+    ----------
+    sweep : dict
+        From `decode_sweep`, l layouts.
+    allowed : array_like of bool, shape (l,)
+        Layouts to look at.
+
+    Returns
+    -------
+    tuple of ndarray
+        Index of the layout, -1 where none fits, and time of its step, NaN there [s].
+
+    Notes
+    -----
+    Source: enumeration.
+
+    Examples
+    --------
+    >>> found = {"seconds": np.array([[2.0], [1.0]]), "feasible": np.array([[True], [False]])}
+    >>> [x.tolist() for x in best_steps(found, [True, True])]
+    [[0], [2.0]]
+    """
+    inside = np.asarray(allowed).reshape(-1, *[1] * (sweep["seconds"].ndim - 1)) & sweep["feasible"]
+    seconds = np.where(inside, sweep["seconds"], np.inf)
+    chosen, least = seconds.argmin(axis=0), seconds.min(axis=0)
+    return np.where(np.isinf(least), -1, chosen), np.where(np.isinf(least), np.nan, least)
+
+
+def pareto_front(*rewards):
+    """Which points no other point beats: the Pareto front where every reward is to be large.
+
+    Parameters
+    ----------
+    *rewards : array_like of float, shape (n,)
+        Two rewards of each point, in any unit; NaN takes a point out.
+
+    Returns
+    -------
+    ndarray of int
+        Indices of the front, by falling first reward.
+
+    Raises
+    ------
+    ValueError
+        If there are not two rewards of one length.
+
+    Notes
+    -----
+    A point is beaten by one that is at least as good in both rewards and better in one; of equal points the first stays.
+    Source: definition.
+
+    Examples
+    --------
+    >>> pareto_front([1, 2, 3, 2], [9, 5, 1, 4]).tolist()
+    [2, 1, 0]
+    """
+    if len(rewards) != 2 or np.shape(rewards[0]) != np.shape(rewards[1]) or np.ndim(rewards[0]) != 1:
+        raise ValueError(f"rewards must be two lists of one length, got shapes {[np.shape(r) for r in rewards]}")
+    first, second = (numbers("rewards", r) for r in rewards)
+    order = np.lexsort((-second, -first))
+    order = order[~(np.isnan(first) | np.isnan(second))[order]]
+    best = np.concatenate(([-np.inf], np.maximum.accumulate(second[order])[:-1])) if order.size else order
+    return order[second[order] > best]
