@@ -9,6 +9,7 @@ import pytest
 from hwdesign.catalogue import benchmarks
 from hwdesign.formulas import (
     attention,
+    cache_parallel,
     chunks,
     collectives,
     experts,
@@ -28,7 +29,7 @@ A4 = {"a": 0.5625, "b": 0.5625}
 IDEAL = gemm.GemmConstants(peak_flops=15e15, bandwidth=8e12)
 LATE = [[1, 2], [3, 1], [1, 1]]  # three chunks in two stages
 LINK = Exchange(kind="combine", elements=9e6, ranks=8)
-
+PIECES = [[0], [np.log(3)]], [[2], [2]], [[[1]], [[5]]]  # weights 1 and 3
 
 
 def published_layers():
@@ -120,6 +121,16 @@ ANCHORS = {
     (chunks, "smoothed_chunks"): (lambda: chunks.smoothed_chunks(1024, 512, 1.0, 0.01, 1.0), [512, 192, 192, 128]),
     (chunks, "fit_chunk_costs"): (lambda: chunks.fit_chunk_costs([10, 20], [15.0, 40.0], [1], lambda n, a, b: [n]), [1, 0.1]),
     (pipeline, "split_layers"): (lambda: pipeline.split_layers([1] * 30, 4), [8, 8, 7, 7]),  # Megatron-LM issue 1304
+    (cache_parallel, "partial_attention"): (  # weights 1 and 3; largest score, sum, mean
+        lambda: np.hstack([x.ravel() for x in cache_parallel.partial_attention([[0, np.log(3)]], [[1], [5]])]),
+        [np.log(3), 4 / 3, 4],
+    ),
+    (cache_parallel, "merge_partials"): (
+        lambda: np.hstack([x.ravel() for x in cache_parallel.merge_partials(*PIECES)]),
+        [np.log(3), 8 / 3, 4],
+    ),
+    (cache_parallel, "merge_bytes"): (lambda: cache_parallel.merge_bytes(1, 128, 512, [4, 8, 64]), [99_072, 115_584, 130_032]),
+    (cache_parallel, "break_even_tokens"): (lambda: cache_parallel.break_even_tokens(35e-6, 576, 8e12, 8).round(), 555_556),
 }
 
 
@@ -146,6 +157,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
 
 
 ROOMS = [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline, chunks]
+ROOMS += [cache_parallel]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)

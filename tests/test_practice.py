@@ -74,6 +74,13 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("6.2") == pytest.approx(((15.6 + 3 * last) / 4, 3.9 * 11 / 8, 120000 - begin))
     assert practice.answer("6.3") == (18, 47 + 11 * 18) and practice.answer("6.5") == (10, 60)
     assert practice.answer("6.4") == pytest.approx((280 * 16384 * 8192 / 1e9, 8 * 80 * 8192 * 8192 * 16 / 1.15e9))
+    assert practice.answer("7.1") == pytest.approx((4, 48 * 2 * 128 * 2 * 262144 / 1e9))  # 16 GPUs, 4 heads
+    a, b = 12 * math.exp(-2), 40 * math.exp(-3)
+    assert practice.answer("7.2") == pytest.approx((80 + 30 * a + 12 * b) / (1 + a + b))
+    sent = 64 * 32 * 264 * 3 / 4  # users, heads of a GPU, bytes of a head, what it does not keep
+    assert practice.answer("7.3") == pytest.approx((sent / 1e3, 94 * (25 + sent / 50e3) / 1e3))
+    assert practice.answer("7.4") == pytest.approx((240e6 / 192, 6 * 524288 * 192 / 8e6 - 30))
+    assert practice.answer("7.5") == (2, 5)
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -557,8 +564,146 @@ def test_questions_of_chapter_6_say_what_is_meant():
         assert "anding " in EXERCISES[name].text(**EXERCISES[name].variants[0])  # a chunk is handed over in no time
 
 
-@pytest.mark.parametrize("name", ["4.1", "4.2", "4.3", "4.4", "5.1", "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "6.4", "6.5"])
-def test_each_mistake_of_chapters_4_to_6_has_its_own_name_with_all_numbers(name):
+def test_copies_head_by_head():
+    task, sizes = EXERCISES["7.1"], {"bf16": 2, "fp8": 1}
+    for given in task.variants:
+        layers, heads, kv_heads, size, ways, tokens, form = given.values()
+        group, share = heads // max(kv_heads, 1), heads // ways
+        needed = [{query // group for query in range(gpu * share, (gpu + 1) * share)} for gpu in range(ways)]
+        holders = {sum(head in kept for kept in needed) for head in range(max(kv_heads, 1))}
+        (held,) = {len(kept) for kept in needed}  # all GPUs keep equally many
+        a_head = size * (2 if kv_heads else 1) * sizes[form] * layers * tokens
+        copies, cache = task.solve(**given)
+        assert holders == {copies} and cache == pytest.approx(held * a_head / 1e9)
+        assert copies == ways * held / max(kv_heads, 1) and heads % ways == 0
+        text = task.text(**given)
+        assert ("latent" in text) == (kv_heads == 0) and f"({sizes[form]} byte" in text
+    assert {EXERCISES["7.1"].solve(**given)[0] for given in task.variants} >= {1, 4, 8, 16}
+    for name, variant in (("qwen3-30b-a3b", 0), ("qwen3-235b-a22b", 1), ("deepseek-r1", 2), ("llama-3.1-70b", 3)):
+        given, model = task.variants[variant], hw.Model.from_config(name)
+        published = model.kv_bytes_per_gpu(given["tokens"], given["ways"], given["form"])
+        assert task.solve(**given)[1] == pytest.approx(published / 1e9)
+
+
+def test_merges_are_the_softmax_over_all_tokens():
+    task = EXERCISES["7.2"]
+    for given in task.variants:
+        scores, values, plain = [], [], True
+        for top, total, output in given["pieces"]:  # as many tokens with equal scores
+            scores += [float(top)] * total
+            values += [output] * total
+            plain &= (total == 0) == math.isinf(top) and total == int(total)
+        weights = [math.exp(score) for score in scores]
+        right = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+        assert plain and task.solve(**given) == pytest.approx(right)
+        assert task.solve(pieces=given["pieces"][::-1]) == pytest.approx(right)
+        assert ("sees no token" in task.text(**given)) == (0 in [total for _, total, _ in given["pieces"]])
+    assert any(math.isinf(top) for given in task.variants for top, _, _ in given["pieces"])
+
+
+def test_mistakes_of_7_2_by_hand():
+    given = EXERCISES["7.2"].variants[0]  # (6, 1, 80), (4, 12, 30), (3, 40, 12)
+    found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES["7.2"].mistakes}
+    e = math.e
+    by_hand = {"plain mean": 122 / 3, "sums alone": (80 + 360 + 480) / 53, "largest alone": 80,
+               "maxima alone": (80 * e**3 + 30 * e + 12) / (e**3 + e + 1),
+               "sign of the difference": (80 + 360 * e**2 + 480 * e**3) / (1 + 12 * e**2 + 40 * e**3),
+               "base 2": (80 * 8 + 360 * 2 + 480) / (8 + 24 + 40), "weighted sum": 80 + 360 / e**2 + 480 / e**3,
+               "outputs taken for sums": (80 + 30 / e**2 + 12 / e**3) / (1 + 12 / e**2 + 40 / e**3)}  # fmt: skip
+    assert set(found) == set(by_hand)
+    for name, value in found.items():
+        assert value == pytest.approx(by_hand[name]), name
+
+
+def test_exchanges_counted_in_arrays():
+    task = EXERCISES["7.3"]
+    for given in task.variants:
+        heads, kv_heads, size, ways, pieces, users, tokens, layers, floor, rate = given.values()
+        outputs, statistics = np.zeros((users, heads // ways, size), np.float16), np.zeros((users, heads // ways, 2), np.float32)
+        shares = [sum(np.array_split(x, pieces, axis=1)[i].nbytes for x in (outputs, statistics)) for i in range(pieces)]
+        assert len(set(shares)) == 1  # the heads divide evenly
+        kilobytes, time = task.solve(**given)
+        assert kilobytes * 1e3 == sum(shares[1:])
+        assert time == pytest.approx(layers * (floor * 1e-3 + sum(shares[1:]) / rate / 1e6))
+        assert task.solve(**given | {"tokens": 8 * tokens}) == (kilobytes, time)  # the context is not in it
+        assert 0.05 < time / (layers * floor * 1e-3) - 1 < 2  # both parts count
+        assert f"{pieces * ways} GPUs" in task.text(**given) and ("latent" in task.text(**given)) == (kv_heads == 0)
+    assert hw.Model.from_config("deepseek-r1").blocks[0].mixer.kv_rank == task.variants[3]["size"]
+
+
+def test_a_cut_pays_where_the_two_layers_cross():
+    task, sizes = EXERCISES["7.4"], {"bf16": 2, "fp8": 1}
+    for given in task.variants:
+        kv_heads, size, form, gpus, bandwidth, micro, users, tokens = given.values()
+        pieces, a_token = gpus // max(kv_heads, 1), size * (2 if kv_heads else 1) * sizes[form]
+        assert gpus % max(kv_heads, 1) == 0 and pieces >= 3
+
+        def shorter(flight):  # microseconds; one head or the latent on each GPU, all tokens or those of one piece
+            whole = flight * a_token / bandwidth / 1e6  # noqa: B023
+            return whole - (whole / pieces + micro)  # noqa: B023
+
+        least, saved = task.solve(**given)
+        assert shorter(0.999 * least) < 0 < shorter(1.001 * least)
+        assert saved == pytest.approx(shorter(users * tokens)) and saved > 0.5 * micro
+        assert "nothing is stored twice" in task.text(**given)
+
+
+SERVED = {  # most users by tensor parallelism alone, without a cut, with any layout, and if exchanges took no time
+    ("deepseek-r1", 8, 1048576, 66): (1, (2, 5), (4, 7)), ("deepseek-r1", 8, 524288, 74): (2, (4, 7), (7, 10)),
+    ("qwen3-235b-a22b", 8, 524288, 64): (4, (6, 7), (8, 9)), ("qwen3-235b-a22b", 16, 1048576, 68): (2, (4, 6), (8, 9)),
+    ("llama-3.1-70b", 16, 1048576, 66): (3, (4, 5), (6, 6)), ("llama-3.1-70b", 8, 262144, 75): (9, (9, 9), (11, 11)),
+}  # fmt: skip
+
+
+def test_users_served_are_far_from_a_tie():
+    task = EXERCISES["7.5"]
+    assert [tuple(given.values()) for given in task.variants] == list(SERVED)
+    for given in task.variants:
+        model, gpus, context, speed = given.values()
+        text = task.text(**given)
+        call = re.search(r"`sweep = (hw\.decode_sweep\(.*?\))` has", text)[1]
+        sweep = eval(call, {"hw": hw, "np": np, "model": hw.Model.from_config(model)})
+        steps = np.where(sweep["feasible"], sweep["seconds"], np.inf)
+        quiet = np.where(sweep["feasible"], [s.seconds - s.terms["communication"] for s in sweep["steps"]], np.inf)
+        kinds, found = np.array(sweep["kinds"]), []
+        uncut, every = kinds != "cache", kinds != ""
+        cases = [(steps, kinds == "tensor"), (steps, uncut), (steps, every), (quiet, uncut), (quiet, every)]
+        for times, mask in cases:
+            good = times[mask].min(axis=0) * speed <= 1
+            found.append(int(good.sum()))
+            assert good[: good.sum()].all()  # more users are never served faster
+        assert (found[0], tuple(found[1:3]), tuple(found[3:])) == SERVED[model, gpus, context, speed]
+        assert task.solve(**given) == tuple(found[1:3]) and max(found) < 64
+        for mask in (uncut, every):
+            assert np.abs(steps[mask].min(axis=0) * speed - 1).min() > 0.02
+        assert f'`model = hw.Model.from_config("{model}")`' in text and "`hw.best_steps(sweep, allowed)`" in text
+
+
+def test_mistakes_of_7_5_by_hand():
+    task = EXERCISES["7.5"]
+    found = {practice._words(mistake)[0]: mistake(**task.variants[0]) for mistake in task.mistakes}
+    by_hand = {"exchanges left out": (4, 7), "memory alone": (48, 51), "one too many": (3, 6), "tensor parallel alone": (1, 5),
+               "cut not tried": (2, 2), "always cut": None, "answers exchanged": (5, 2)}  # fmt: skip
+    assert found == by_hand
+
+
+def test_each_mistake_of_chapter_7_can_be_made_with_some_numbers():
+    for task in (EXERCISES[f"7.{i}"] for i in range(1, 6)):
+        for mistake in task.mistakes:
+            assert any(mistake(**given) is not None for given in task.variants), mistake
+
+
+def test_questions_of_chapter_7_say_what_is_meant():
+    for name in ("7.1", "7.3", "7.4", "7.5"):
+        for given in EXERCISES[name].variants:
+            text = EXERCISES[name].text(**given)
+            assert text.index("(a)") < text.index("(b)") and text.endswith("Answer (a) first, then (b).")
+    for given in EXERCISES["7.5"].variants:
+        assert f"at least {given['speed']} tokens/s" in EXERCISES["7.5"].text(**given)
+
+
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "4567" and name not in ("4.5", "5.5")])
+def test_each_mistake_of_chapters_4_to_7_has_its_own_name_with_all_numbers(name):
     task = EXERCISES[name]
     for given in task.variants:
         right, told = task.solve(**given), {}
@@ -626,17 +771,39 @@ SAID = [
     ("6.5", (10, 60), None), ("6.5", "10 GPUs, 60 chunks", None), ("6.5", (10, 61), None), ("6.5", (6, 45), "work alone"),
     ("6.5", (8, 53), "uneven stages"), ("6.5", (12, 66), "too many"), ("6.5", (10, 15), "fewest chunks"),
     ("6.5", (10, 63.2), "all stages wait"), ("6.5", (10, 20), "stages forgotten"), ("6.5", (10, 3600), "root forgotten"),
+    ("7.1", (4, 6.44), None), ("7.1", "4 GPUs, 6.44 GB", None), ("7.1", "4 copies and 6.4 GB", None),
+    ("7.1", (1, 1.61), "divided evenly"), ("7.1", (4, 1.61), "divided evenly"), ("7.1", (16, 25.8), "all heads"),
+    ("7.1", (1, 12.9), "query heads"), ("7.1", (8, 6.44), "group for copies"),
+    ("7.1", (4, 3.22), "half of the bytes"), ("7.1", (4, 12.9), "twice the bytes"), ("7.1", (4, 0.134), "one layer"),
+    ("7.1", (4, 103), "of all gpus"), ("7.1", (4, 6440), "factor 1000"),
+    ("7.2", 33.07, None), ("7.2", "33.1", None), ("7.2", 40.7, "plain mean"), ("7.2", 17.4, "sums alone"),
+    ("7.2", 71.4, "maxima alone"), ("7.2", 80, "largest alone"), ("7.2", 13.86, "sign of the difference"),
+    ("7.2", 25.6, "base 2"), ("7.2", 152.6, "weighted sum"),
+    ("7.2", 18.34, "outputs taken for sums"),
+    ("7.3", (405.5, 3.11), None), ("7.3", "406 kB and 3.11 ms", None), ("7.3", (393.2, 3.09), "statistics forgotten"),
+    ("7.3", (540.7, 3.37), "own share sent"), ("7.3", (135.2, 2.6), "one receiver"), ("7.3", (811, 3.87), "all query heads"),
+    ("7.3", (25.3, 2.4), "key value heads"), ("7.3", (798.7, 3.85), "outputs in fp32"), ("7.3", (6.336, 2.36), "one user"),
+    ("7.3", (405.5, 0.0331), "exchange of one layer"), ("7.3", (405.5, 0.762), "bytes alone"),
+    ("7.3", (405.5, 2.35), "floor alone"), ("7.3", (53.15e6, 99925), "context counted"), ("7.3", (405504, 3.11), "factor 1000"),
+    ("7.4", (1.25e6, 45.5), None), ("7.4", "1.25 M tokens and 45.5 µs", None), ("7.4", "1,250,000 and 45.5", None),
+    ("7.4", (937500, 70.7), "all is saved"), ("7.4", (3.75e6, -4.83), "left for saved"), ("7.4", (1e6, 64.4), "gpus for pieces"),
+    ("7.4", (312500, 272), "all heads read"), ("7.4", (5e6, -11.1), "no copies"), ("7.4", (2.5e6, 7.75), "half of a token"),
+    ("7.4", (208333, 45.5), "tokens of each"), ("7.4", (1.25e6, 75.5), "exchange for free"),
+    ("7.4", (1.25e6, 55.2), "time of the cut"),
+    ("7.5", (2, 5), None), ("7.5", "2 users, 5 users", None), ("7.5", (4, 7), "exchanges left out"),
+    ("7.5", (1, 5), "tensor parallel alone"), ("7.5", (2, 2), "cut not tried"), ("7.5", (3, 6), "one too many"),
+    ("7.5", (48, 51), "memory alone"), ("7.5", (5, 2), "answers exchanged"), ("7.5", (2, 6), "one too many"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, answer, misconception", SAID)
-def test_answers_of_chapters_4_to_6(name, answer, misconception):
+def test_answers_of_chapters_4_to_7(name, answer, misconception):
     verdict = practice.grade(name, answer)
     assert verdict.right is (misconception is None) and verdict.misconception == misconception
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "23456"])
-def test_no_mistake_of_chapters_2_to_6_leads_to_the_right_answer(name):
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "234567"])
+def test_no_mistake_of_chapters_2_to_7_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -1009,7 +1176,7 @@ def test_notebooks_print_the_questions_of_the_registry():
     "chapter, start, before",
     [
         (1, "ex", ["ridge", "critical", "break-even", "sweeps"]),
-        *((chapter, f"ex{chapter}", []) for chapter in range(2, 7)),
+        *((chapter, f"ex{chapter}", []) for chapter in range(2, 8)),
     ],
 )
 def test_solutions_are_right(capsys, chapter, start, before):

@@ -160,14 +160,17 @@ class _Clock:
             sent = {"all-reduce": collectives.all_reduce_bytes, "all-gather": collectives.all_gather_bytes,
                     "reduce-scatter": collectives.all_gather_bytes}  # fmt: skip
             return (sent[kind](nbytes, ranks) if kind in sent else nbytes) / link
-        if kind == "all-reduce":
-            return kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
-        if kind in ("all-gather", "reduce-scatter"):
-            return kernels.ring_seconds(nbytes, ranks, link, self.constants("ring"))
+        if kind in ("all-reduce", "all-gather", "reduce-scatter"):
+            summed = kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
+            # an all-reduce contains both others, so an engine never waits longer for them
+            return summed if kind == "all-reduce" else np.minimum(summed, self.ring(nbytes, ranks, link))
         if kind == "send":
             c = self.constants("ring")
             return collectives.transfer_time(nbytes, c["latency"], c["bandwidth"] * link)
         return kernels.all_to_all_seconds(nbytes, ranks, link, self.constants(kind))
+
+    def ring(self, nbytes, ranks, link):
+        return kernels.ring_seconds(nbytes, ranks, link, self.constants("ring"))
 
     def small(self, done):
         if self.ideal:

@@ -8,7 +8,11 @@ from hwdesign.lessons import style
 from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.wide_deep import TERMS
 
-KINDS = {"tensor": "T", "data": "D", "cache": "C"}  # letters of the attention plans in the map
+FAMILY = {
+    "tensor": ("T", style.ORANGE, "o", "-"),
+    "data": ("D", style.BLUE, "s", "--"),
+    "cache": ("C", style.GREEN, "^", "-."),
+}  # kinds of attention plans: letter in the map, colour, marker, line
 
 
 def _grid(ax, at, rows, columns, held, color, size=0.84):
@@ -58,29 +62,35 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
     """
     if num_kv_heads % tp:
         raise ValueError(f"tp must divide num_kv_heads = {num_kv_heads}, got {tp}")
-    ax, gpus = ax or style.axes(height=3.9), kvp * tp
+    ax, gpus, share = ax or style.axes(height=3.9), kvp * tp, num_kv_heads // tp
+    ways = min(gpus, num_kv_heads)  # heads are split so far, then copied
+    names = ("cache,\nheads split", "cache,\nsequence\ncut, too", "feed-\nforward\nweights")
+    colors = (FAMILY["tensor"][1], FAMILY["cache"][1], style.INK)
     for g in range(gpus):
-        ax.text(g, 3.62, f"GPU {g}", ha="center", fontsize=8)
-        alone = {(int(g * num_kv_heads / gpus), c) for c in range(kvp)}
-        _grid(ax, (g, 3), num_kv_heads, kvp, alone, style.ORANGE)
-        piece, group = divmod(g, tp)
-        share = num_kv_heads // tp
-        _grid(ax, (g, 1.75), num_kv_heads, kvp, {(group * share + i, piece) for i in range(share)}, style.GREEN)
-        _grid(ax, (g, 0.5), 1, gpus, {(0, g)}, style.BLUE)
-        shares = (max(1, num_kv_heads // gpus) / num_kv_heads, 1 / gpus, 1 / gpus)
-        for y, part in zip((3, 1.75, 0.5), shares, strict=True):
-            ax.text(g, y - 0.58, f"1/{round(1 / part)}" if part < 1 else "all", ha="center", fontsize=8)
-    names = ("cache,\nheads split", "cache,\nsequence\nsplit too", "feed-\nforward\nweights")
+        ax.text(g, 3.55, f"GPU {g}", ha="center", fontsize=8)
+        group, piece = divmod(g, kvp)
+        alone, first = num_kv_heads // ways, g * ways // gpus * (num_kv_heads // ways)
+        held = (
+            {(first + i, c) for i in range(alone) for c in range(kvp)},
+            {(group * share + i, piece) for i in range(share)},
+            {(0, g)},
+        )
+        for y, cells, color, rows, columns in zip(
+            (3, 1.75, 0.5), held, colors, (num_kv_heads, num_kv_heads, 1), (kvp, kvp, gpus), strict=True
+        ):
+            _grid(ax, (g, y), rows, columns, cells, color)
+            part = rows * columns // len(cells)
+            ax.text(g, y - 0.58, f"1/{part}" if part > 1 else "all", ha="center", fontsize=8)
     for y, name in zip((3, 1.75, 0.5), names, strict=True):
-        ax.text(-0.65, y, name, ha="right", va="center", fontsize=8.5)
-    ax.set_xlim(-1.9, gpus - 0.4)
-    ax.set_ylim(-0.25, 3.85)
+        ax.text(-0.72, y, name, ha="right", va="center", fontsize=8.5)
+    ax.set_xlim(-2.0, gpus - 0.4)
+    ax.set_ylim(-0.25, 3.8)
     ax.axis("off")
     return ax
 
 
 @style.styled
-def layout_bars(labels, panels, *, top, ax=None):
+def layout_bars(labels, panels, *, ax=None):
     """Stacked time of a step by what it is spent on, a bar a layout, a panel a context.
 
     Parameters
@@ -89,8 +99,6 @@ def layout_bars(labels, panels, *, top, ax=None):
         Layouts.
     panels : mapping of str to sequence of Breakdown, length l
         Title of a panel to the steps [s]; what does not fit into memory is hatched.
-    top : float
-        Upper end of the axes [s]; a longer bar carries its time.
     ax : matplotlib.axes.Axes, optional
         Axes whose figure is taken.
 
@@ -107,10 +115,10 @@ def layout_bars(labels, panels, *, top, ax=None):
     --------
     >>> from hwdesign.timing.estimate import Breakdown
     >>> b = Breakdown(terms={"attention": 1e-3}, memory=1.0, capacity=2.0)
-    >>> layout_bars(["TP 8"], {"128K": [b]}, top=2e-3).get_ylabel()
+    >>> layout_bars(["TP 8"], {"128K": [b]}).get_ylabel()
     'time of a step [ms]'
     """
-    first = ax or style.axes(height=2.6 + 2.0 * len(panels))
+    first = ax or style.axes(height=1.4 + 1.9 * len(panels))
     figure = first.figure
     first.remove()
     rows = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
@@ -124,10 +132,8 @@ def layout_bars(labels, panels, *, top, ax=None):
                 panel.bar(at, height, 0.66, bottom=foot, color=color, hatch=hatch, edgecolor=style.BACKGROUND, lw=0.3, label=term)
                 foot = foot + height
         for x, total in zip(at, foot, strict=True):
-            beyond = total > 1e3 * top
-            panel.text(x, min(total, 1e3 * top) * 0.985 if beyond else total, f"{total:.1f}", ha="center", fontsize=8.5,
-                       va="top" if beyond else "bottom", bbox=style.PLATE if beyond else None)  # fmt: skip
-        panel.set_ylim(0, 1e3 * top)
+            panel.text(x, total, f"{total:.1f}", ha="center", va="bottom", fontsize=8.5)
+        panel.set_ylim(0, 1.15 * foot.max())
         panel.set_title(title, fontsize=10, loc="left")
         panel.set_ylabel("time of a step [ms]")
         panel.grid(axis="x", visible=False)
@@ -174,7 +180,9 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
         shown, cmap=ListedColormap([*TERMS.values(), style.GRID]), vmin=0, vmax=len(names) - 1, origin="lower", aspect="auto"
     )
     for (i, j), kind in np.ndenumerate(kinds):
-        ax.text(j, i, KINDS.get(str(kind), "–"), ha="center", va="center", fontsize=9.5, bbox=style.PLATE | {"pad": 1.4})
+        ax.text(
+            j, i, FAMILY[str(kind)][0] if kind else "–", ha="center", va="center", fontsize=9.5, bbox=style.PLATE | {"pad": 1.4}
+        )
     ax.set_xticks(range(len(context)), [f"{c // 1024}K" if c < 2**20 else f"{c // 2**20}M" for c in context])
     ax.set_yticks(range(len(batch)), batch)
     ax.grid(visible=False)
@@ -193,7 +201,7 @@ def front_lines(fronts, *, ax=None):
     Parameters
     ----------
     fronts : mapping of str to (array_like, array_like)
-        Label to tokens per second of a user and of a GPU.
+        Up to three labels to tokens per second of a user and of a GPU, by falling first; steps, since nothing lies between.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -212,10 +220,8 @@ def front_lines(fronts, *, ax=None):
     'tokens/s of a user'
     """
     ax = ax or style.axes(height=4.2)
-    for name, (user, gpu) in fronts.items():
-        lines(ax, user, {name: gpu})
-        drawn, (color, marker, line) = ax.lines[-1], style.looks(fronts)[name]
-        drawn.set(color=color, marker=marker, linestyle=line)
+    for (name, (user, gpu)), (_, color, marker, line) in zip(fronts.items(), FAMILY.values(), strict=False):
+        ax.step(user, gpu, where="post", color=color, marker=marker, ls=line, lw=1.5, label=name)
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     style.plain_ticks(ax.yaxis, [d * 10.0**e for e in range(-1, 6) for d in (1, 2, 5) if low <= d * 10.0**e <= high])
@@ -235,7 +241,7 @@ def crossings(context, published, modelled, *, ax=None):
     context : array_like of int, shape (s,)
         Tokens of a sequence [token].
     published : array_like of float, shape (s, 2)
-        Concurrencies between which the cut began to win; NaN below where it won at once.
+        Concurrencies between which the cut began to win; NaN first where it won at the second, the least that was tried.
     modelled : mapping of str to array_like, shape (s,)
         Label to concurrencies.
     ax : matplotlib.axes.Axes, optional
@@ -256,11 +262,12 @@ def crossings(context, published, modelled, *, ax=None):
     'sequences in flight'
     """
     ax = lines(ax or style.axes(height=4.0), context, modelled)
-    low = np.array(published, dtype=float)
-    floor = 0.5 * np.nanmin(low)
-    for i, (x, (start, end)) in enumerate(zip(context, low, strict=True)):
-        below = floor if np.isnan(start) else start
-        ax.plot([x, x], [below, end], color=style.INK, lw=5, alpha=0.45, solid_capstyle="butt", label=None if i else "published")
+    for i, (x, (start, end)) in enumerate(zip(context, published, strict=True)):
+        look = {"color": style.INK, "alpha": 0.45, "label": None if i else "published"}
+        if np.isnan(start):
+            ax.plot(x, end, "v", ms=10, **look)
+        else:
+            ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", **look)
     ax.set_xscale("log")
     ax.set_yscale("log")
     style.plain_ticks(ax.xaxis, context, [f"{c // 1024:.0f}K" for c in context])

@@ -5,7 +5,7 @@ import numpy as np
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.charts import line_chart
-from hwdesign.lessons.figures.decoupled import KINDS, dominant_map
+from hwdesign.lessons.figures.decoupled import FAMILY, dominant_map
 from hwdesign.timing.layouts import best_steps
 
 SENTENCE = {"tensor": "tensor parallel", "data": "data parallel", "cache": "cache parallel", "": "none"}
@@ -49,7 +49,7 @@ def explore_gpus(sweep, batch, context):
         for at, layout in np.ndenumerate(chosen):
             if layout >= 0:
                 kinds[at], terms[at] = sweep["kinds"][layout], parts[layout][at]
-        share = {kind: float((kinds == kind).mean()) for kind in (*KINDS, "")}
+        share = {kind: float((kinds == kind).mean()) for kind in (*FAMILY, "")}
         text = f"{counts[i]} GPU{'s' * (counts[i] > 1)}: " + ", ".join(
             f"{SENTENCE[k]} in {share[k]:.0%}" for k in share if share[k]
         )
@@ -93,7 +93,7 @@ def explore_batch(sweep, batch, context):
     <Explorer batch: sequences in flight over 1 to 8>
     """
     batch, context = np.asarray(batch).tolist(), np.asarray(context).tolist()
-    best = {kind: 1e3 * best_steps(sweep, sweep["kinds"] == kind)[1] for kind in KINDS}
+    best = {kind: 1e3 * best_steps(sweep, sweep["kinds"] == kind)[1] for kind in FAMILY}
     every = np.array(list(best.values()))
     ends, ticks = (0.8 * np.nanmin(every), 1.25 * np.nanmax(every)), [d * 10**e for e in range(4) for d in (1, 2, 5)]
     labels = [f"{c // 1024}K" if c < 2**20 else f"{c // 2**20}M" for c in context]
@@ -101,6 +101,9 @@ def explore_batch(sweep, batch, context):
     def draw(i):
         curves = {SENTENCE[kind]: times[i] for kind, times in best.items()}
         ax = line_chart(context, curves, xlabel="context [token]", ylabel="time of a step [ms]", legend="upper left")
+        for drawn, (_, color, marker, line) in zip(ax.lines, FAMILY.values(), strict=True):
+            drawn.set(color=color, marker=marker, linestyle=line)
+        ax.legend(fontsize=9, loc="upper left")
         ax.set_ylim(*ends)
         style.plain_ticks(ax.yaxis, [t for t in ticks if ends[0] <= t <= ends[1]])
         style.plain_ticks(ax.xaxis, context, labels)
@@ -113,5 +116,5 @@ def explore_batch(sweep, batch, context):
         data = {kind: (times[i] / 1e3).tolist() for kind, times in best.items()}
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
-    caption = "The fastest layout of each kind over at most as many GPUs as the sweep has. A line ends where nothing fits."
+    caption = f"The fastest layout of each kind on at most {sweep['gpus'].max()} GPUs. A line ends where nothing fits."
     return Explorer("batch", "sequences in flight", list(map(str, batch)), draw, caption=caption, kinds=["modelled"])
