@@ -109,6 +109,17 @@ def test_a_step_exchanges_what_the_formula_sends(models, tp, kvp):
             assert 2 * x.elements == pytest.approx(hw.merge_bytes(5, heads // tp, size, kvp), rel=1e-12)
 
 
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_gathers_never_take_longer_than_sums(ranks):
+    sizes = 2.0 ** np.arange(8, 31)
+    took = {
+        kind: hw.exchange_time(hw.Exchange(kind=kind, elements=sizes, ranks=ranks), "GB300", "nvfp4")
+        for kind in ("all-reduce", "all-gather", "reduce-scatter")
+    }
+    for kind in ("all-gather", "reduce-scatter"):
+        assert (took[kind] <= took["all-reduce"]).all() and took[kind][-1] < 0.75 * took["all-reduce"][-1]
+
+
 def shapes(done):
     return {g.name: (float(g.m), int(g.n), int(g.k), g.count) for g in done.gemms}
 
@@ -160,6 +171,11 @@ def test_heads_are_cut_over_pieces_where_there_is_no_cache(models):
         for plan in (Plan(tp=2, kvp=4), Plan(tp=1, kvp=8), Plan(tp=8))
     ]
     assert states == [2 * 23 * 4 * 64 * 64 * 128 / 8] * 3
+    one, two = (
+        hw.decode_step(nano, "GB300", "nvfp4", batch=n, context=2**20, attention=Plan(tp=2, kvp=4), ffn=Plan(tp=8)).memory
+        for n in (1, 2)
+    )
+    assert two - one == pytest.approx(nano.kv_bytes(2**20, "fp8") / 8 + nano.state_bytes() / 8, rel=1e-12)
     wide = Plan(tp=2, kvp=64)
     with pytest.raises(ValueError, match=r"attention tp \* kvp must divide mamba heads = 64, got 128"):
         step(nano, batch=4, context=2**20, attention=wide, ffn=Plan(tp=128))

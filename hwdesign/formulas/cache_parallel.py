@@ -6,7 +6,7 @@ T. Dao et al., Flash-Decoding, 2023 (pieces of a sequence); N. Bhatia et al., He
 
 import numpy as np
 
-from hwdesign._check import dims, numbers, positive, scalar_or_array
+from hwdesign._check import dims, numbers, positive, same_shape, scalar_or_array
 
 STATISTICS_BYTES = 8.0  # maximum and sum of a row, in FP32 [byte]
 
@@ -43,7 +43,7 @@ def partial_attention(scores, values):
     (True, [[4.0]])
     """
     scores, values = _real("scores", scores), _real("values", values)
-    if scores.ndim < 2 or values.ndim < 2 or scores.shape[-1] != values.shape[-2]:
+    if not (scores.ndim >= 2 <= values.ndim and scores.shape[-1] == values.shape[-2] and _broadcast(scores, values)):
         raise ValueError(f"scores and values must be (..., q, s) and (..., s, d), got shapes {scores.shape} and {values.shape}")
     if np.isnan(scores).any() or np.isposinf(scores).any():
         raise ValueError("scores must be finite or -inf, got NaN or +inf")
@@ -74,7 +74,7 @@ def merge_partials(tops, totals, outputs):
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit or a number is out of range.
 
     Notes
     -----
@@ -90,6 +90,8 @@ def merge_partials(tops, totals, outputs):
     if tops.ndim < 1 or not len(tops) or tops.shape != totals.shape or outputs.shape[:-1] != tops.shape:
         shapes = f"{tops.shape}, {totals.shape} and {outputs.shape}"
         raise ValueError(f"tops, totals and outputs must be (p, ..., q), (p, ..., q) and (p, ..., q, d), got shapes {shapes}")
+    if np.isnan(tops).any() or np.isposinf(tops).any() or not (totals >= 0).all():
+        raise ValueError("tops must be finite or -inf and totals >= 0, got NaN, +inf or a negative total")
     top = tops.max(axis=0)
     weights = (totals * np.exp(tops - _safe(top))).astype(np.float64)
     total = weights.sum(axis=0)
@@ -99,8 +101,12 @@ def merge_partials(tops, totals, outputs):
 
 def _real(name, value):
     """Real numbers as an array; FP32 stays, everything else becomes FP64."""
-    array = np.asarray(value)
-    return array if array.dtype == np.float32 else numbers(name, value)
+    return value if getattr(value, "dtype", None) == np.float32 else numbers(name, value)
+
+
+def _broadcast(scores, values):
+    """Whether the axes in front of the last two fit."""
+    return all(1 in pair or pair[0] == pair[1] for pair in zip(scores.shape[-3::-1], values.shape[-3::-1], strict=False))
 
 
 def _safe(top):
@@ -148,6 +154,7 @@ def merge_bytes(tokens, num_heads, value_size, kvp, element_bytes=2.0):
     """
     (tokens,), (element_bytes,) = positive(tokens=tokens), positive(element_bytes=element_bytes)
     num_heads, value_size, kvp = dims(num_heads=num_heads, value_size=value_size, kvp=kvp)
+    same_shape(tokens=tokens, num_heads=num_heads, value_size=value_size, kvp=kvp, element_bytes=element_bytes)
     return scalar_or_array(tokens * num_heads * (value_size * element_bytes + STATISTICS_BYTES) * (1 - 1 / kvp))
 
 
@@ -190,4 +197,5 @@ def break_even_tokens(exchange, cache_bytes, bandwidth, kvp):
     (kvp,) = dims(kvp=kvp)
     if (kvp < 2).any():
         raise ValueError(f"kvp must be >= 2, got {np.min(kvp):g}")
+    same_shape(exchange=exchange, cache_bytes=cache_bytes, bandwidth=bandwidth, kvp=kvp)
     return scalar_or_array(exchange * bandwidth / (cache_bytes * (1 - 1 / kvp)))

@@ -336,7 +336,9 @@ class _Step:
     def feed(self, ffn):
         """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the `ep` ranks of one expert set."""
         plan, hidden = self.ffn, self.hidden
-        owners = min(max(1, self.attention.dp // plan.dp), plan.ep)
+        groups = _divided("attention dp", self.attention.dp, plan.dp, "ffn dp") if self.attention.dp > plan.dp else 1
+        (owners, fewer), (most, more) = sorted(((plan.ep, "ffn ep"), (groups, "attention dp / ffn dp")))
+        _divided(more, most, owners, fewer)
         here = self.all_tokens / plan.dp  # tokens of one set of experts
         mine, ways = here / owners, plan.tp * (plan.ep // owners)  # where tokens are replicated, weights are split instead
         gate = 2 if ffn.gated else 1

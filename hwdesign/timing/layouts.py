@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 
-from hwdesign._check import numbers, whole
+from hwdesign._check import choice, numbers, whole
 from hwdesign.models.steps import Plan, step
 from hwdesign.timing.estimate import decode_step
+
+KINDS = ("tensor", "data", "cache")  # of attention plans
 
 
 def attention_kind(plan):
@@ -80,7 +82,7 @@ def _accepted(model, attention, ffn):
     return True
 
 
-def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=("tensor", "data", "cache")):
+def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
     """Decode steps of every layout over these numbers of GPUs, at every batch.
 
     Parameters
@@ -122,7 +124,8 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=("tensor"
     >>> found["seconds"].shape
     (4, 2)
     """
-    pairs = [pair for n in gpus for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
+    kinds = [choice("kinds", kind, {name: name for name in KINDS}) for kind in np.atleast_1d(kinds).tolist()]
+    pairs = [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
     steps = [decode_step(model, device, recipe, batch=batch, context=context, attention=a, ffn=f) for a, f in pairs]
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle
 
+from hwdesign._check import whole
 from hwdesign.lessons import style
 from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.wide_deep import TERMS
@@ -13,6 +14,34 @@ FAMILY = {
     "data": ("D", style.BLUE, "s", "--"),
     "cache": ("C", style.GREEN, "^", "-."),
 }  # kinds of attention plans: letter in the map, colour, marker, line
+
+
+def tokens(count):
+    """A number of tokens as it is spoken: 8K is 8192.
+
+    Parameters
+    ----------
+    count : float
+        Tokens [token].
+
+    Returns
+    -------
+    str
+        With K or M, binary; no unit.
+
+    Notes
+    -----
+    Source: custom of the field.
+
+    Examples
+    --------
+    >>> [tokens(n) for n in (1000, 8192, 2**20)]
+    ['1000', '8K', '1M']
+    """
+    for size, letter in ((2**20, "M"), (2**10, "K")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return f"{count:g}"
 
 
 def _grid(ax, at, rows, columns, held, color, size=0.84):
@@ -49,7 +78,7 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
     Raises
     ------
     ValueError
-        If `tp` does not divide `num_kv_heads`.
+        If `tp` does not divide `num_kv_heads`, or GPUs and heads do not divide one another.
 
     Notes
     -----
@@ -60,8 +89,11 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
     >>> [t.get_text() for t in layout_drawing(2, 1, 1).texts][-2:]
     ['1/2', '1/2']
     """
-    if num_kv_heads % tp:
-        raise ValueError(f"tp must divide num_kv_heads = {num_kv_heads}, got {tp}")
+    kvp, tp, num_kv_heads = whole(kvp=kvp, tp=tp, num_kv_heads=num_kv_heads)
+    if num_kv_heads % tp or min(num_kv_heads % (kvp * tp), kvp * tp % num_kv_heads):
+        raise ValueError(
+            f"tp must divide num_kv_heads = {num_kv_heads}, and GPUs and heads one another, got {tp} and kvp = {kvp}"
+        )
     ax, gpus, share = ax or style.axes(height=3.9), kvp * tp, num_kv_heads // tp
     ways = min(gpus, num_kv_heads)  # heads are split so far, then copied
     names = ("cache,\nheads split", "cache,\nsequence\ncut, too", "feed-\nforward\nweights")
@@ -138,7 +170,9 @@ def layout_bars(labels, panels, *, ax=None):
         panel.set_ylabel("time of a step [ms]")
         panel.grid(axis="x", visible=False)
     rows[-1].set_xticks(at, labels, fontsize=8.5)
-    figure.legend(*rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
+    drawn = {name: bars for panel in rows for bars, name in zip(*panel.get_legend_handles_labels(), strict=True)}
+    named = {name: drawn[name] for name in TERMS if name in drawn}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=9)
     return rows[-1]
 
 
@@ -183,7 +217,7 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
         ax.text(
             j, i, FAMILY[str(kind)][0] if kind else "–", ha="center", va="center", fontsize=9.5, bbox=style.PLATE | {"pad": 1.4}
         )
-    ax.set_xticks(range(len(context)), [f"{c // 1024}K" if c < 2**20 else f"{c // 2**20}M" for c in context])
+    ax.set_xticks(range(len(context)), [tokens(c) for c in context])
     ax.set_yticks(range(len(batch)), batch)
     ax.grid(visible=False)
     ax.set_xlabel("context [token]")
@@ -210,6 +244,11 @@ def front_lines(fronts, *, ax=None):
     matplotlib.axes.Axes
         x: tokens/s of a user, y: tokens/s of a GPU (log).
 
+    Raises
+    ------
+    ValueError
+        If there are more than three.
+
     Notes
     -----
     Source: Figure 1 of the post.
@@ -219,6 +258,8 @@ def front_lines(fronts, *, ax=None):
     >>> front_lines({"a": ([10, 5], [1, 2])}).get_xlabel()
     'tokens/s of a user'
     """
+    if len(fronts) > len(FAMILY):
+        raise ValueError(f"fronts must hold at most {len(FAMILY)}, got {len(fronts)}: {', '.join(fronts)}")
     ax = ax or style.axes(height=4.2)
     for (name, (user, gpu)), (_, color, marker, line) in zip(fronts.items(), FAMILY.values(), strict=False):
         ax.step(user, gpu, where="post", color=color, marker=marker, ls=line, lw=1.5, label=name)
@@ -270,7 +311,7 @@ def crossings(context, published, modelled, *, ax=None):
             ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", **look)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    style.plain_ticks(ax.xaxis, context, [f"{c // 1024:.0f}K" for c in context])
+    style.plain_ticks(ax.xaxis, context, [tokens(c) for c in context])
     style.plain_ticks(ax.yaxis, [0.5, 1, 2, 4, 8, 16, 32, 64])
     ax.set_xlabel("context [token]")
     ax.set_ylabel("sequences in flight")

@@ -5,7 +5,7 @@ import numpy as np
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.charts import line_chart
-from hwdesign.lessons.figures.decoupled import FAMILY, dominant_map
+from hwdesign.lessons.figures.decoupled import FAMILY, dominant_map, tokens
 from hwdesign.timing.layouts import best_steps
 
 SENTENCE = {"tensor": "tensor parallel", "data": "data parallel", "cache": "cache parallel", "": "none"}
@@ -55,7 +55,7 @@ def explore_gpus(sweep, batch, context):
         )
         ax = dominant_map(batch, context, names[terms], kinds)
         large = [f"{n} in {(names[terms] == n).mean():.0%}" for n in names[:-1] if (names[terms] == n).any()]
-        alt = f"Map of batch against context. {text} of the cells. The largest part of a step is {', '.join(large)}."
+        alt = f"Map of batch against context. {text} of the cells. The largest part of a step is {', '.join(large) or 'none'}."
         return Frame(ax=ax, alt=alt, text=text + " of the cells.", data={"seconds": seconds.tolist(), **share})
 
     caption = (
@@ -95,8 +95,9 @@ def explore_batch(sweep, batch, context):
     batch, context = np.asarray(batch).tolist(), np.asarray(context).tolist()
     best = {kind: 1e3 * best_steps(sweep, sweep["kinds"] == kind)[1] for kind in FAMILY}
     every = np.array(list(best.values()))
-    ends, ticks = (0.8 * np.nanmin(every), 1.25 * np.nanmax(every)), [d * 10**e for e in range(4) for d in (1, 2, 5)]
-    labels = [f"{c // 1024}K" if c < 2**20 else f"{c // 2**20}M" for c in context]
+    some = every[np.isfinite(every)] if np.isfinite(every).any() else np.ones(1)
+    ends, ticks = (0.8 * some.min(), 1.25 * some.max()), [d * 10**e for e in range(4) for d in (1, 2, 5)]
+    labels = [tokens(c) for c in context]
 
     def draw(i):
         curves = {SENTENCE[kind]: times[i] for kind, times in best.items()}
