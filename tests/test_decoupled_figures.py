@@ -163,14 +163,14 @@ def test_the_map_shows_the_largest_terms_and_the_kinds():
     assert ticks(ax.xaxis) == ["8K", "512K", "2M"] and ticks(ax.yaxis) == ["1", "64"]
     (box,) = ax.figure.legends
     names = dict(zip(legend(box), (to_hex(p.get_facecolor()) for p in box.get_patches()), strict=True))
-    assert names == {t: TERMS[t] for row in terms for t in row if t} | {"does not fit": style.GRID}
+    assert names == TERMS | {"does not fit": style.GRID}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("context [token]", "sequences in flight")
 
 
 @pytest.mark.parametrize("name", TERMS)
 def test_every_term_has_its_colour_in_the_map(name):
     ax = figures.dominant_map([1], [1024], [[name]], [["data"]])
-    assert cell_colors(ax).tolist() == [[TERMS[name]]] and legend(ax.figure.legends[0]) == [name]  # and everything fits
+    assert cell_colors(ax).tolist() == [[TERMS[name]]] and legend(ax.figure.legends[0]) == [*TERMS, "does not fit"]  # as in every frame
 
 
 # Fronts and crossings -----------------------------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ def test_crossings_are_bars_between_numbers_of_users():
     modelled = {"NVFP4": [15, 8, 1], "FP8": np.array([12.0, 6, 1])}
     ax = figures.crossings(context, published, modelled)
     drawn = curves(ax)
-    assert list(drawn) == ["NVFP4", "FP8", "published"] == legend(ax.get_legend())
+    assert list(drawn) == ["NVFP4", "FP8", "published: between", "published: wins at the least tried"] == legend(ax.get_legend())
     assert all(np.array_equal(drawn[name], [context, y]) for name, y in modelled.items())
     bars = [np.array(line.get_data()).tolist() for line in ax.lines[2:]]
-    assert bars == [[[2**15] * 2, [8, 16]], [[2**16] * 2, [4, 8]], [[2**18], [1]]]
+    assert bars == [[[2**15] * 2, [8, 16]], [[2**16] * 2, [4, 8]], [[2**18], [0.82]]]
     assert [line.get_marker() for line in ax.lines[2:]] == ["None", "None", "v"]  # at once: an arrow down
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log") and ticks(ax.xaxis) == ["32K", "64K", "256K"]
     assert ax.get_ylim()[0] <= 1 and ax.get_ylim()[1] >= 16 and set(map(float, ticks(ax.yaxis))) >= {1, 2, 4, 8, 16}

@@ -79,7 +79,7 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("7.2") == pytest.approx((80 + 30 * a + 12 * b) / (1 + a + b))
     sent = 64 * 32 * 264 * 3 / 4  # users, heads of a GPU, bytes of a head, what it does not keep
     assert practice.answer("7.3") == pytest.approx((sent / 1e3, 94 * (25 + sent / 50e3) / 1e3))
-    assert practice.answer("7.4") == pytest.approx((240e6 / 192, 6 * 524288 * 192 / 8e6 - 30))
+    assert practice.answer("7.4") == pytest.approx((240e6 / 192, 3 * 1048576 * 192 / 8e6 - 30))
     assert practice.answer("7.5") == (2, 5)
 
 
@@ -636,7 +636,7 @@ def test_a_cut_pays_where_the_two_layers_cross():
     for given in task.variants:
         kv_heads, size, form, gpus, bandwidth, micro, users, tokens = given.values()
         pieces, a_token = gpus // max(kv_heads, 1), size * (2 if kv_heads else 1) * sizes[form]
-        assert gpus % max(kv_heads, 1) == 0 and pieces >= 3
+        assert gpus % max(kv_heads, 1) == 0 and pieces >= 3 and users * max(kv_heads, 1) < gpus  # (7.8): copies in any layout
 
         def shorter(flight):  # microseconds; one head or the latent on each GPU, all tokens or those of one piece
             whole = flight * a_token / bandwidth / 1e6  # noqa: B023
@@ -649,8 +649,8 @@ def test_a_cut_pays_where_the_two_layers_cross():
 
 
 SERVED = {  # most users by tensor parallelism alone, without a cut, with any layout, and if exchanges took no time
-    ("deepseek-r1", 8, 1048576, 66): (1, (2, 5), (4, 7)), ("deepseek-r1", 8, 524288, 74): (2, (4, 7), (7, 10)),
-    ("qwen3-235b-a22b", 8, 524288, 64): (4, (6, 7), (8, 9)), ("qwen3-235b-a22b", 16, 1048576, 68): (2, (4, 6), (8, 9)),
+    ("deepseek-r1", 8, 1048576, 66): (1, (2, 5), (4, 7)), ("deepseek-r1", 8, 524288, 78): (1, (4, 6), (4, 9)),
+    ("qwen3-235b-a22b", 8, 1048576, 54): (3, (4, 5), (6, 6)), ("qwen3-235b-a22b", 16, 1048576, 68): (2, (4, 6), (8, 9)),
     ("llama-3.1-70b", 16, 1048576, 66): (3, (4, 5), (6, 6)), ("llama-3.1-70b", 8, 262144, 75): (9, (9, 9), (11, 11)),
 }  # fmt: skip
 
@@ -788,7 +788,7 @@ SAID = [
     ("7.4", (1.25e6, 45.5), None), ("7.4", "1.25 M tokens and 45.5 µs", None), ("7.4", "1,250,000 and 45.5", None),
     ("7.4", (937500, 70.7), "all is saved"), ("7.4", (3.75e6, -4.83), "left for saved"), ("7.4", (1e6, 64.4), "gpus for pieces"),
     ("7.4", (312500, 272), "all heads read"), ("7.4", (5e6, -11.1), "no copies"), ("7.4", (2.5e6, 7.75), "half of a token"),
-    ("7.4", (208333, 45.5), "tokens of each"), ("7.4", (1.25e6, 75.5), "exchange for free"),
+    ("7.4", (416667, 45.5), "tokens of each"), ("7.4", (1.25e6, 75.5), "exchange for free"),
     ("7.4", (1.25e6, 55.2), "time of the cut"),
     ("7.5", (2, 5), None), ("7.5", "2 users, 5 users", None), ("7.5", (4, 7), "exchanges left out"),
     ("7.5", (1, 5), "tensor parallel alone"), ("7.5", (2, 2), "cut not tried"), ("7.5", (3, 6), "one too many"),

@@ -24,6 +24,9 @@ STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of B
 class Plan:
     """How a part of the model is spread over GPUs: ways of tensor, expert, pipeline, cache and data parallelism.
 
+    `gather` matters for the feed-forward part where groups of GPUs come with tokens of their own: all tokens are gathered and the
+    outputs reduced and scattered, instead of a dispatch and a combine that send each token to its experts alone.
+
     Examples
     --------
     >>> Plan(tp=8, kvp=4).gpus
@@ -35,11 +38,14 @@ class Plan:
     pp: int = 1
     kvp: int = 1
     dp: int = 1
+    gather: bool = False
 
     def __post_init__(self):
         for name in ("tp", "ep", "pp", "kvp", "dp"):
             (value,) = dims(**{name: getattr(self, name)})
             object.__setattr__(self, name, int(value))
+        if not isinstance(self.gather, bool):
+            raise ValueError(f"gather must be True or False, got {self.gather!r}")
 
     @property
     def gpus(self):
@@ -339,6 +345,7 @@ class _Step:
         groups = _divided("attention dp", self.attention.dp, plan.dp, "ffn dp") if self.attention.dp > plan.dp else 1
         (owners, fewer), (most, more) = sorted(((plan.ep, "ffn ep"), (groups, "attention dp / ffn dp")))
         _divided(more, most, owners, fewer)
+        owners = 1 if plan.gather else owners
         here = self.all_tokens / plan.dp  # tokens of one set of experts
         mine, ways = here / owners, plan.tp * (plan.ep // owners)  # where tokens are replicated, weights are split instead
         gate = 2 if ffn.gated else 1

@@ -1,6 +1,7 @@
 """All ways to lay the two parts of a model over some GPUs, their decode steps at many batches, and the best of them."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def layouts(model, gpus):
     -------
     list of (Plan, Plan)
         Every product of ways that makes up `gpus`: tensor, data and cache parallel for attention, tensor and expert parallel for
-        the rest; no unit. Pairs that the model refuses (heads or experts that do not divide) are left out.
+        the rest, with tokens sent to their experts or gathered; no unit. Pairs that the model refuses (heads or experts that do
+        not divide) are left out.
 
     Raises
     ------
@@ -71,7 +73,8 @@ def layouts(model, gpus):
     ways = [n for n in range(1, gpus + 1) if gpus % n == 0]
     attention = [Plan(tp=t, dp=d, kvp=gpus // (t * d)) for t, d in itertools.product(ways, ways) if gpus % (t * d) == 0]
     ffn = [Plan(tp=gpus // e, ep=e) for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))]
-    return [pair for pair in itertools.product(attention, ffn) if _accepted(model, *pair)]
+    pairs = [(a, f) for a in attention for f in (*ffn, *(replace(f, gather=True) for f in ffn if min(f.ep, a.dp) > 1))]
+    return [pair for pair in pairs if _accepted(model, *pair)]
 
 
 def _accepted(model, attention, ffn):

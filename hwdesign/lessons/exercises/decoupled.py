@@ -315,8 +315,8 @@ _EXCHANGE = Exercise(
 # At least 3 copies, so that the share that is saved is not the one that is left. No key-value heads: a latent of that size.
 _NUMBERS_4 = variants(
     "kv_heads size form gpus bandwidth micro users tokens",
-    (4, 128, "fp8", 16, 8, 30, 6, 524288), (0, 576, "fp8", 8, 8, 35, 6, 262144), (1, 256, "bf16", 8, 4.8, 45, 3, 131072),
-    (8, 128, "fp8", 64, 8, 36, 12, 262144), (4, 128, "bf16", 32, 3.35, 50, 10, 65536), (0, 288, "bf16", 4, 1.8, 120, 6, 131072),
+    (4, 128, "fp8", 16, 8, 30, 3, 1048576), (0, 576, "fp8", 8, 8, 35, 6, 262144), (1, 256, "bf16", 8, 4.8, 45, 3, 131072),
+    (8, 128, "fp8", 64, 8, 36, 6, 524288), (4, 128, "bf16", 32, 3.35, 50, 7, 131072), (0, 288, "bf16", 4, 1.8, 120, 3, 262144),
 )  # fmt: skip
 
 
@@ -416,7 +416,7 @@ USERS = np.arange(1, 65)
 # No step, with as many users as can be served or one more, is within 2 % of the limit.
 _NUMBERS_5 = variants(
     "model gpus context speed",
-    ("deepseek-r1", 8, 1048576, 66), ("deepseek-r1", 8, 524288, 74), ("qwen3-235b-a22b", 8, 524288, 64),
+    ("deepseek-r1", 8, 1048576, 66), ("deepseek-r1", 8, 524288, 78), ("qwen3-235b-a22b", 8, 1048576, 54),
     ("qwen3-235b-a22b", 16, 1048576, 68), ("llama-3.1-70b", 16, 1048576, 66), ("llama-3.1-70b", 8, 262144, 75),
 )  # fmt: skip
 

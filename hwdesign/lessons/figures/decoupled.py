@@ -90,10 +90,10 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
     ['1/2', '1/2']
     """
     kvp, tp, num_kv_heads = whole(kvp=kvp, tp=tp, num_kv_heads=num_kv_heads)
-    if num_kv_heads % tp or min(num_kv_heads % (kvp * tp), kvp * tp % num_kv_heads):
-        raise ValueError(
-            f"tp must divide num_kv_heads = {num_kv_heads}, and GPUs and heads one another, got {tp} and kvp = {kvp}"
-        )
+    if num_kv_heads % tp:
+        raise ValueError(f"tp must divide num_kv_heads = {num_kv_heads}, got {tp}")
+    if min(num_kv_heads % (kvp * tp), kvp * tp % num_kv_heads):
+        raise ValueError(f"kvp * tp and num_kv_heads = {num_kv_heads} must divide one another, got {kvp} * {tp}")
     ax, gpus, share = ax or style.axes(height=3.9), kvp * tp, num_kv_heads // tp
     ways = min(gpus, num_kv_heads)  # heads are split so far, then copied
     names = ("cache,\nheads split", "cache,\nsequence\ncut, too", "feed-\nforward\nweights")
@@ -222,9 +222,8 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
     ax.grid(visible=False)
     ax.set_xlabel("context [token]")
     ax.set_ylabel("sequences in flight")
-    there = [Patch(color=TERMS[name], label=name) for name in TERMS if (terms == name).any()]
-    there += [Patch(color=style.GRID, label="does not fit")] if (terms == "").any() else []
-    ax.figure.legend(handles=there, loc="outside lower center", ncols=3, fontsize=9)
+    there = [Patch(color=color, label=name or "does not fit") for name, color in (TERMS | {"": style.GRID}).items()]
+    ax.figure.legend(handles=there, loc="outside lower center", ncols=4, fontsize=8.5)
     return ax
 
 
@@ -304,11 +303,11 @@ def crossings(context, published, modelled, *, ax=None):
     """
     ax = lines(ax or style.axes(height=4.0), context, modelled)
     for i, (x, (start, end)) in enumerate(zip(context, published, strict=True)):
-        look = {"color": style.INK, "alpha": 0.45, "label": None if i else "published"}
+        look = {"color": style.INK, "alpha": 0.45}
         if np.isnan(start):
-            ax.plot(x, end, "v", ms=10, **look)
+            ax.plot(x, 0.82 * end, "v", ms=9, label="published: wins at the least tried", **look)
         else:
-            ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", **look)
+            ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", label=None if i else "published: between", **look)
     ax.set_xscale("log")
     ax.set_yscale("log")
     style.plain_ticks(ax.xaxis, context, [tokens(c) for c in context])
