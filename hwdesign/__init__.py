@@ -57,7 +57,10 @@ _HOME = {
     **dict.fromkeys(("gemm_kernel_seconds", "gemm_kernel_terms"), "timing.gemm_kernel"),
     **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
     **dict.fromkeys(("layer_gemm_seconds", "siblings"), "timing.depth"),
-    **dict.fromkeys(("Breakdown", "decode_step", "exchange_time", "expert_time", "gemm_time", "prefill_step"), "timing.estimate"),
+    **dict.fromkeys(
+        ("Breakdown", "decode_step", "decode_steps", "exchange_time", "expert_time", "gemm_time", "prefill_step"),
+        "timing.estimate",
+    ),
     **dict.fromkeys(("block_times", "stage_times"), "timing.pipeline"),
     **dict.fromkeys(("attention_kind", "best_steps", "decode_sweep", "layouts", "pareto_front"), "timing.layouts"),
     "time_per_output_token": "timing.serving",

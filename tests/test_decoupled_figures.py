@@ -170,7 +170,8 @@ def test_the_map_shows_the_largest_terms_and_the_kinds():
 @pytest.mark.parametrize("name", TERMS)
 def test_every_term_has_its_colour_in_the_map(name):
     ax = figures.dominant_map([1], [1024], [[name]], [["data"]])
-    assert cell_colors(ax).tolist() == [[TERMS[name]]] and legend(ax.figure.legends[0]) == [*TERMS, "does not fit"]  # as in every frame
+    assert cell_colors(ax).tolist() == [[TERMS[name]]]
+    assert legend(ax.figure.legends[0]) == [*TERMS, "does not fit"]  # as in every frame
 
 
 # Fronts and crossings -----------------------------------------------------------------------------------------------------

@@ -97,11 +97,17 @@ class Breakdown:
 
 
 class _Clock:
-    """Times operations on one device under one recipe, and remembers whose constants it took."""
+    """Times operations on one device under one recipe, and remembers whose constants it took and what it has timed."""
 
     def __init__(self, device, recipe, ideal, framework=None):
         self.device, self.recipe, self.ideal, self.framework = as_device(device), as_recipe(recipe), ideal, framework
-        self.notes = {}
+        self.notes, self.known = {}, {}
+
+    def once(self, key, seconds):
+        """Time of an operation that another step may have had, too."""
+        if key not in self.known:
+            self.known[key] = seconds()
+        return self.known[key]
 
     def constants(self, operation, precision="", framework=None):
         found = constants(operation, self.device, precision, framework)
@@ -124,7 +130,10 @@ class _Clock:
         if self.ideal:
             return self.bound(gemm.flops, gemm.bytes(recipe), recipe.math)
         c = self.constants("gemm", self.form(recipe), self.framework)
-        return gemm.count * gemm_kernel_seconds(gemm.m, gemm.n, gemm.k, self.device, recipe, c)
+        m, n, k = gemm.m, gemm.n, gemm.k
+        return gemm.count * self.once(
+            (recipe is self.recipe, *map(_key, (m, n, k))), lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c)
+        )
 
     def attention(self, work):
         cache = self.recipe.kv_cache
@@ -136,7 +145,14 @@ class _Clock:
         kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
         c = self.constants(kind, "fp8" if low else "bf16")
         model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
-        return model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c)
+        key = (
+            kind,
+            work.heads,
+            work.kv_heads,
+            work.window,
+            *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
+        )
+        return self.once(key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c))
 
     def experts(self, experts, recipe, kernel=None):
         """The faster kernel, as an engine takes it, or the one that is named."""
@@ -363,7 +379,52 @@ def decode_step(
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    return _time(model, device, recipe, batch, context, 1, attention, ffn, wide, ideal, framework, expert_kernel)
+    clock = _Clock(device, recipe, ideal, framework)
+    return _time(model, clock, batch, context, 1, attention, ffn, wide, expert_kernel)
+
+
+def decode_steps(model, device, recipe, plans, *, batch, context):
+    """Decode steps under many pairs of plans; what they have in common is timed once.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats.
+    plans : sequence of (Plan, Plan)
+        Pairs for attention and feed-forward.
+    batch, context : array_like of int, broadcastable
+        Sequences in flight over all GPUs; tokens that each sees [token].
+
+    Returns
+    -------
+    list of Breakdown
+        As by `decode_step`, in the order of the plans [s].
+
+    Raises
+    ------
+    ValueError
+        As `decode_step`.
+
+    Notes
+    -----
+    Source: `decode_step`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> plans = [(Plan(tp=2), Plan(tp=2)), (Plan(dp=2), Plan(tp=2))]
+    >>> len(decode_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000))
+    2
+    """
+    clock, out = _Clock(device, recipe, False), []
+    for attention, ffn in plans:
+        clock.notes = {}
+        out.append(_time(model, clock, batch, context, 1, attention, ffn, (), None))
+    return out
 
 
 def prefill_step(
@@ -422,11 +483,17 @@ def prefill_step(
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    return _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework, expert_kernel)
+    return _time(model, _Clock(device, recipe, ideal, framework), batch, context, new, attention, ffn, wide, expert_kernel)
 
 
-def _time(model, device, recipe, batch, context, new, attention, ffn, wide, ideal, framework, expert_kernel):
-    clock, attention, ffn = _Clock(device, recipe, ideal, framework), attention or Plan(), ffn or Plan()
+def _key(value):
+    """A number or an array of them, as something that can be looked up."""
+    array = np.asarray(value)
+    return array.shape, array.tobytes()
+
+
+def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
+    attention, ffn, ideal = attention or Plan(), ffn or Plan(), clock.ideal
     wide = (wide,) if isinstance(wide, str) else wide
     low = model.low_precision_parts(clock.recipe) - {choice("wide", part, {name: name for name in QUANTIZED}) for part in wide}
     bf16, stages = as_recipe("bf16"), attention.pp

@@ -7,7 +7,7 @@ import numpy as np
 
 from hwdesign._check import choice, numbers, whole
 from hwdesign.models.steps import Plan, step
-from hwdesign.timing.estimate import decode_step
+from hwdesign.timing.estimate import decode_steps
 
 KINDS = ("tensor", "data", "cache")  # of attention plans
 
@@ -118,7 +118,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
 
     Notes
     -----
-    Source: `decode_step`.
+    Source: `decode_steps`.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
     """
     kinds = [choice("kinds", kind, {name: name for name in KINDS}) for kind in np.atleast_1d(kinds).tolist()]
     pairs = [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
-    steps = [decode_step(model, device, recipe, batch=batch, context=context, attention=a, ffn=f) for a, f in pairs]
+    steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context)
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
     return {"layouts": pairs, "steps": steps} | {name: np.array(values) for name, values in found.items()}

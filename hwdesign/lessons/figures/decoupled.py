@@ -1,7 +1,7 @@
 """Figures of chapter 7, decoupled attention and feed-forward: who holds what, steps by layout, the front, where a cut pays."""
 
 import numpy as np
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.patches import Patch, Rectangle
 
 from hwdesign._check import whole
@@ -210,13 +210,11 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
     ax, names = ax or style.axes(height=4.6), [*TERMS, ""]
     terms, kinds = np.asarray(terms), np.asarray(kinds)
     shown = np.vectorize(names.index)(terms)
-    ax.imshow(
-        shown, cmap=ListedColormap([*TERMS.values(), style.GRID]), vmin=0, vmax=len(names) - 1, origin="lower", aspect="auto"
-    )
+    colors = ListedColormap([*TERMS.values(), style.GRID])
+    ax.imshow(shown, cmap=colors, vmin=0, vmax=len(names) - 1, origin="lower", aspect="auto")
     for (i, j), kind in np.ndenumerate(kinds):
-        ax.text(
-            j, i, FAMILY[str(kind)][0] if kind else "–", ha="center", va="center", fontsize=9.5, bbox=style.PLATE | {"pad": 1.4}
-        )
+        ink = style.BACKGROUND if sum(to_rgb(colors(int(shown[i, j])))) < 1.5 else style.INK  # what can be read on it
+        ax.text(j, i, FAMILY[str(kind)][0] if kind else "–", ha="center", va="center", fontsize=10, color=ink)
     ax.set_xticks(range(len(context)), [tokens(c) for c in context])
     ax.set_yticks(range(len(batch)), batch)
     ax.grid(visible=False)
