@@ -90,6 +90,13 @@ def test_phone_width_needs_no_sideways_scroll(visit, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+def test_captions_of_tables_are_seen_whole(visit, name):
+    page = visit(name)
+    for box in page.locator(".hw-table-wrap").all():
+        seen, caption = box.bounding_box(), box.locator("caption").bounding_box()
+        assert caption["x"] + caption["width"] <= seen["x"] + seen["width"] + 1
+
+
 def test_readable_without_javascript(visit, name):
     page = visit(name, java_script_enabled=False)
     if name == "search.html":  # Sphinx's search is a script; the page says so

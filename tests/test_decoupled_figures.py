@@ -196,10 +196,10 @@ def test_crossings_are_bars_between_numbers_of_users():
     modelled = {"NVFP4": [15, 8, 1], "FP8": np.array([12.0, 6, 1])}
     ax = figures.crossings(context, published, modelled)
     drawn = curves(ax)
-    assert list(drawn) == ["NVFP4", "FP8", "published: between", "published: wins at the least tried"] == legend(ax.get_legend())
+    assert list(drawn) == ["NVFP4", "FP8", "published: between", "published: wins already with it"] == legend(ax.get_legend())
     assert all(np.array_equal(drawn[name], [context, y]) for name, y in modelled.items())
     bars = [np.array(line.get_data()).tolist() for line in ax.lines[2:]]
-    assert bars == [[[2**15] * 2, [8, 16]], [[2**16] * 2, [4, 8]], [[2**18], [0.82]]]
+    assert bars == [[[2**15] * 2, [8, 16]], [[2**16] * 2, [4, 8]], [[2**18], [1]]]
     assert [line.get_marker() for line in ax.lines[2:]] == ["None", "None", "v"]  # at once: an arrow down
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log") and ticks(ax.xaxis) == ["32K", "64K", "256K"]
     assert ax.get_ylim()[0] <= 1 and ax.get_ylim()[1] >= 16 and set(map(float, ticks(ax.yaxis))) >= {1, 2, 4, 8, 16}

@@ -125,6 +125,20 @@ def test_a_slider_carries_its_frames_on_the_page(monkeypatch):
     assert 'aria-valuetext="K = 0"' in bundle["text/html"] and "works on this page without a kernel" in bundle["text/html"]
 
 
+def test_the_numbers_of_a_slider_are_valid_json_where_some_are_missing(monkeypatch):
+    monkeypatch.setenv("HWDESIGN_STATIC", "1")
+
+    def draw(i):
+        return Frame(ax=style.axes(), alt=f"alt {i}", text="", data={"seconds": [1.5, float("nan")], "end": (float("inf"), i)})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    page = Explorer("demo", "size", ["1", "2"], draw, caption="c")._repr_mimebundle_()["text/html"]
+    frames = json.loads(re.search(r'class="hw-frames">(.*?)</script>', page, re.S)[1], parse_constant=refuse)
+    assert [f["data"] for f in frames] == [{"seconds": [1.5, None], "end": [None, i]} for i in (0, 1)]
+
+
 def test_a_slider_is_live_in_a_kernel(monkeypatch):
     pytest.importorskip("ipywidgets")
     monkeypatch.delenv("HWDESIGN_STATIC", raising=False)

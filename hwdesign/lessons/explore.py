@@ -6,6 +6,7 @@ slider that draws anew at each move. The same object is both; the viewer takes t
 
 import html
 import json
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -25,6 +26,15 @@ _SCRIPT = """
   });
 })();
 """
+
+
+def _finite(value):
+    """The same numbers in lists and mappings, with None for what JSON cannot hold: NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +96,7 @@ class Explorer:
         frames = self.frames()
         first, last = frames[0], len(frames) - 1
         key = f"hw-explorer-{self.name}"
-        data = json.dumps(frames).replace("</", "<\\/")
+        data = json.dumps([frame | {"data": _finite(frame["data"])} for frame in frames], allow_nan=False).replace("</", "<\\/")
         labels = " ".join(badge(kind) for kind in self.kinds)
         return (
             f'<figure class="hw-explorer" id="{key}" data-explorer="{self.name}">'

@@ -303,7 +303,7 @@ def crossings(context, published, modelled, *, ax=None):
     for i, (x, (start, end)) in enumerate(zip(context, published, strict=True)):
         look = {"color": style.INK, "alpha": 0.45}
         if np.isnan(start):
-            ax.plot(x, 0.82 * end, "v", ms=9, label="published: wins at the least tried", **look)
+            ax.plot(x, end, "v", ms=9, label="published: wins already with it", **look)
         else:
             ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", label=None if i else "published: between", **look)
     ax.set_xscale("log")
