@@ -26,7 +26,7 @@ ORDER = [
     "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps",
     "models.sheet",
     "timing.silicon", "timing.staircase", "timing.depth", "timing.calibration", "timing.gemm", "timing.gemm_kernel",
-    "timing.kernels", "timing.estimate", "timing.pipeline", "timing.serving", "timing.layouts",
+    "timing.kernels", "timing.clock", "timing.estimate", "timing.pipeline", "timing.serving", "timing.layouts",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
     "measure.collectives", "measure.pipeline",
     "measure.suite",

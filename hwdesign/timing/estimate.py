@@ -5,7 +5,6 @@ bandwidth, exchanges their bytes at the link's, everything else nothing. Calibra
 that a small batch meets: fixed times, small kernels, latencies of exchanges.
 """
 
-import functools
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -13,24 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwdesign._check import choice, scalar_or_array
-from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
-from hwdesign.formulas import collectives, roofline
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import QUANTIZED
 from hwdesign.models.steps import Exchange, Plan, step
-from hwdesign.timing import kernels
-from hwdesign.timing.calibration import constants
-from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
+from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
 TERM_OF = {"attention": "projections", "mamba": "projections", "ffn": "ffn", "shared experts": "ffn", "router": "ffn",
            "experts": "experts", "head": "head"}  # fmt: skip
-MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXCHANGES = {kind: kind for kind in ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")}
-EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
-BY_RATE = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "nvfp4"}  # format whose constants another recipe takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,105 +85,6 @@ class Breakdown:
             f"memory {self.memory / 1e9:.1f} of {self.capacity / 1e9:.0f} GB: {fits}",
         ]
         return "\n".join([*lines, *(("plain bound",) if self.ideal else ()), *(f"uncalibrated: {note}" for note in self.notes)])
-
-
-class _Clock:
-    """Times operations on one device under one recipe, and remembers whose constants it took and what it has timed."""
-
-    def __init__(self, device, recipe, ideal, framework=None):
-        self.device, self.recipe, self.ideal, self.framework = as_device(device), as_recipe(recipe), ideal, framework
-        self.notes, self.known = {}, {}
-
-    def once(self, key, seconds):
-        """Time of an operation that another step may have had, too."""
-        if key not in self.known:
-            self.known[key] = seconds()
-        return self.known[key]
-
-    def constants(self, operation, precision="", framework=None):
-        found = constants(operation, self.device, precision, framework)
-        if not found.measured:
-            self.notes[f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"] = None
-        return found
-
-    def form(self, recipe):
-        """Name of the measured format nearest to a recipe."""
-        if recipe.name in MEASURED_RECIPES:
-            return recipe.name
-        near = choice("recipe", recipe.math.rate, BY_RATE)
-        self.notes[f"recipe {recipe.name} takes the constants of {near}"] = None
-        return near
-
-    def bound(self, flops, nbytes, fmt):
-        return roofline.bound_time(flops, nbytes, peak_flops=self.device.peak_flops(fmt), bandwidth=self.device.memory_bandwidth)
-
-    def gemm(self, gemm, recipe):
-        if self.ideal:
-            return self.bound(gemm.flops, gemm.bytes(recipe), recipe.math)
-        c = self.constants("gemm", self.form(recipe), self.framework)
-        m, n, k = gemm.m, gemm.n, gemm.k
-        return gemm.count * self.once(
-            (recipe is self.recipe, *map(_key, (m, n, k))), lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c)
-        )
-
-    def attention(self, work):
-        cache = self.recipe.kv_cache
-        low = cache.bits <= 8 and cache.rate in self.device.dense_peak
-        fmt = cache if low else BF16
-        if self.ideal:
-            return self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
-        decode = np.all(np.asarray(work.queries) == 1)
-        kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
-        c = self.constants(kind, "fp8" if low else "bf16")
-        model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
-        key = (
-            kind,
-            work.heads,
-            work.kv_heads,
-            work.window,
-            *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
-        )
-        return self.once(key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c))
-
-    def experts(self, experts, recipe, kernel=None):
-        """The faster kernel, as an engine takes it, or the one that is named."""
-        size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        wanted = EXPERT_KERNELS.values() if kernel is None else (choice("kernel", kernel, EXPERT_KERNELS),)
-        each = (self.constants(name, self.form(recipe)) for name in wanted)
-        return functools.reduce(
-            np.minimum, (kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c) for c in each)
-        )
-
-    def exchange(self, exchange, recipe):
-        kind, ranks = choice("kind", exchange.kind, EXCHANGES), exchange.ranks
-        if not self.device.link_bandwidth:
-            raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
-        domain = self.device.link_domain
-        if domain and ranks > domain:
-            self.notes[f"{kind} over {ranks} GPUs is timed as if the link joined them; it joins {domain}"] = None
-        size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
-        nbytes, link = exchange.elements * size, self.device.link_bandwidth
-        if self.ideal:
-            sent = {"all-reduce": collectives.all_reduce_bytes, "all-gather": collectives.all_gather_bytes,
-                    "reduce-scatter": collectives.all_gather_bytes}  # fmt: skip
-            return (sent[kind](nbytes, ranks) if kind in sent else nbytes) / link
-        if kind in ("all-reduce", "all-gather", "reduce-scatter"):
-            summed = kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
-            # an all-reduce contains both others, so an engine never waits longer for them
-            return summed if kind == "all-reduce" else np.minimum(summed, self.ring(nbytes, ranks, link))
-        if kind == "send":
-            c = self.constants("ring")
-            return collectives.transfer_time(nbytes, c["latency"], c["bandwidth"] * link)
-        return kernels.all_to_all_seconds(nbytes, ranks, link, self.constants(kind))
-
-    def ring(self, nbytes, ranks, link):
-        return kernels.ring_seconds(nbytes, ranks, link, self.constants("ring"))
-
-    def small(self, done):
-        if self.ideal:
-            return 0.0
-        floor = self.constants("small kernel")["fixed"] * done.small_kernels
-        return floor + done.small_elements * BF16.bytes / self.device.memory_bandwidth
 
 
 def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
@@ -318,7 +210,7 @@ def exchange_time(exchange, device, recipe, *, ideal=False):
 
 def _single(device, recipe, seconds, ideal=False, framework=None):
     """Time of one operation [s]; a warning says where its constants were not fitted on this device and format."""
-    clock = _Clock(device, recipe, ideal, framework)
+    clock = Clock(device, recipe, ideal, framework)
     value = seconds(clock)
     if clock.notes:
         warnings.warn(f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}", UserWarning, stacklevel=3)
@@ -379,7 +271,7 @@ def decode_step(
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    clock = _Clock(device, recipe, ideal, framework)
+    clock = Clock(device, recipe, ideal, framework)
     return _time(model, clock, batch, context, 1, attention, ffn, wide, expert_kernel)
 
 
@@ -420,7 +312,7 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
     >>> len(decode_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000))
     2
     """
-    clock, out = _Clock(device, recipe, False), []
+    clock, out = Clock(device, recipe, False), []
     for attention, ffn in plans:
         clock.notes = {}
         out.append(_time(model, clock, batch, context, 1, attention, ffn, (), None))
@@ -483,13 +375,7 @@ def prefill_step(
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    return _time(model, _Clock(device, recipe, ideal, framework), batch, context, new, attention, ffn, wide, expert_kernel)
-
-
-def _key(value):
-    """A number or an array of them, as something that can be looked up."""
-    array = np.asarray(value)
-    return array.shape, array.tobytes()
+    return _time(model, Clock(device, recipe, ideal, framework), batch, context, new, attention, ffn, wide, expert_kernel)
 
 
 def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
