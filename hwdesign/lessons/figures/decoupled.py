@@ -86,8 +86,8 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
 
     Examples
     --------
-    >>> [t.get_text() for t in layout_drawing(2, 1, 1).texts][-2:]
-    ['1/2', '1/2']
+    >>> [t.get_text() for t in layout_drawing(2, 1, 1).texts][:4]
+    ['GPU 0', 'all', '1/2', '1/2']
     """
     kvp, tp, num_kv_heads = whole(kvp=kvp, tp=tp, num_kv_heads=num_kv_heads)
     if num_kv_heads % tp:
