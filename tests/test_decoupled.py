@@ -13,7 +13,7 @@ import pytest
 
 import hwdesign as hw
 from hwdesign.formulas import cache_parallel
-from hwdesign.lessons import live
+from hwdesign.lessons import live, live_parallel
 from hwdesign.measure.runs import Skipped, load_run, shipped_runs
 
 LOG3 = np.log(3.0)
@@ -300,7 +300,7 @@ def stored_read():
 
 
 def test_the_stored_read_of_a_cache(monkeypatch):
-    monkeypatch.setattr(live, "measure_attention", lambda *_, **__: pytest.fail("timed"))
+    monkeypatch.setattr(live_parallel, "measure_attention", lambda *_, **__: pytest.fail("timed"))
     monkeypatch.setenv("HWDESIGN_STATIC", "1")
     found = live.cache_reads()
     assert found == live.cache_reads(stored=True) == stored_read()
@@ -313,21 +313,21 @@ def test_of_several_reads_the_one_of_a_single_sequence_is_taken(monkeypatch):
     run = load_run(shipped_runs()[0])
     assert {m.shape["batch"] for m in run.measurements if m.operation == "attention_decode"} > {1}
     backwards = sorted(run.measurements, key=lambda m: -m.shape.get("batch", 0))
-    monkeypatch.setattr(live, "load_run", lambda path: replace(run, measurements=backwards))
+    monkeypatch.setattr(live_parallel, "load_run", lambda path: replace(run, measurements=backwards))
     assert live.cache_reads(stored=True).shape["batch"] == 1
 
 
 def fake(monkeypatch, result):
     asked = []
     monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
-    monkeypatch.setattr(live, "as_backend", lambda name: types.SimpleNamespace(name="numpy", precisions=("fp32",)))
-    monkeypatch.setattr(live, "measure_attention", lambda *a, **k: asked.append((a, k["precision"])) or result)
+    monkeypatch.setattr(live_parallel, "as_backend", lambda name: types.SimpleNamespace(name="numpy", precisions=("fp32",)))
+    monkeypatch.setattr(live_parallel, "measure_attention", lambda *a, **k: asked.append((a, k["precision"])) or result)
     return asked
 
 
 def test_a_kernel_times_the_read_of_a_cache(monkeypatch, capsys):
     mine = types.SimpleNamespace(**vars(stored_read()) | {"device": "my machine"})
-    monkeypatch.setattr(live, "Measurement", types.SimpleNamespace)
+    monkeypatch.setattr(live_parallel, "Measurement", types.SimpleNamespace)
     asked = fake(monkeypatch, mine)
     assert live.cache_reads() is live.cache_reads(stored=False) is mine
     assert asked == [((1, 4096, 32, 8), "fp32")] * 2 and capsys.readouterr().out == ""

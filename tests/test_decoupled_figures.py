@@ -276,8 +276,8 @@ def test_the_slider_of_gpus_shows_the_fastest_step_of_each_cell(sweep):
         share = {kind: float((kinds == kind).mean()) for kind in (*NAMES, "")}
         assert np.array_equal(np.array(frame.data.pop("seconds")), seconds.astype(float), equal_nan=True)
         assert frame.data == share
-        said = [f"{NAMES.get(kind, 'none')} in {x:.0%}" for kind, x in share.items() if x]
-        assert frame.text == f"{gpus} GPUs: {', '.join(said)} of the cells." and frame.text in frame.alt
+        said = [f"{NAMES.get(kind, 'nothing fits')} in {x:.0%}" for kind, x in share.items() if x]
+        assert frame.text == f"{gpus} GPUs: {', '.join(said)} of the fields." and frame.text in frame.alt
         assert cell_colors(frame.ax).tolist() == [[TERMS.get(t, style.GRID) for t in row] for row in terms]
         assert letters(frame.ax) == [[{"": "–"}.get(k, k[:1].upper()) for k in row] for row in kinds]
         for name in TERMS:
@@ -330,5 +330,5 @@ def test_where_no_cell_fits_the_sliders_say_so():
         found = hw.decode_sweep(r1, "GB300", "nvfp4", **load, gpus=(1, 2))
         nothing = hw.decode_sweep(r1, "GB300", "nvfp4", **load, gpus=(1,))
     frame = figures.explore_gpus(found, BATCH, CONTEXT).draw(0)
-    assert frame.text == "1 GPU: none in 100% of the cells." and " is ." not in frame.alt
+    assert frame.text == "1 GPU: nothing fits in 100% of the fields." and " is ." not in frame.alt
     assert "nowhere" in figures.explore_batch(nothing, BATCH, CONTEXT).draw(0).text

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 
 import hwdesign as hw
 from hwdesign import Exchange, Experts, Plan
-from hwdesign.lessons import figures, live, style
+from hwdesign.lessons import figures, live, live_parallel, style
 from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.expert_parallel_sliders import EXPONENTS, SPARE, TOKENS, WIDTHS
 from hwdesign.lessons.samples import power_law_tokens
@@ -398,14 +398,14 @@ def timed(monkeypatch):
     asked = []
 
     def give(*found):
-        monkeypatch.setattr(live, "measure_collectives", lambda processes: asked.append(processes) or list(found))
+        monkeypatch.setattr(live_parallel, "measure_collectives", lambda processes: asked.append(processes) or list(found))
         return asked
 
     return give
 
 
 def test_while_the_site_is_built_the_stored_exchanges_are_shown(monkeypatch):
-    monkeypatch.setattr(live, "measure_collectives", lambda processes: pytest.fail("timed"))
+    monkeypatch.setattr(live_parallel, "measure_collectives", lambda processes: pytest.fail("timed"))
     monkeypatch.setenv("HWDESIGN_STATIC", "1")
     assert live.exchanges() == live.exchanges(stored=True) == load_run(shipped_runs()[0])
     found = live.exchanges_of(live.exchanges())

@@ -31,7 +31,7 @@ ORDER = [
     "measure.collectives", "measure.pipeline",
     "measure.suite",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
-    "lessons.live", "lessons.samples",
+    "lessons.live_parallel", "lessons.live", "lessons.samples",
     "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
     "lessons.exercises.low_precision", "lessons.exercises.expert_parallel", "lessons.exercises.pipeline",
     "lessons.exercises.decoupled", "lessons.exercises",

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from hwdesign.formulas.pipeline import pipeline_time
-from hwdesign.lessons import live
+from hwdesign.lessons import live, live_parallel
 from hwdesign.lessons.figures.pipeline_own import own_pipeline
 from hwdesign.lessons.show import webp_uri
 from hwdesign.measure import pipeline
@@ -211,7 +211,7 @@ def test_pipelines_are_put_in_order_and_a_run_without_them_is_refused():
 
 
 def test_while_the_site_is_built_the_stored_pipelines_are_shown(monkeypatch):
-    monkeypatch.setattr(live, "measure_pipeline", lambda stages: pytest.fail("timed"))
+    monkeypatch.setattr(live_parallel, "measure_pipeline", lambda stages: pytest.fail("timed"))
     monkeypatch.setenv("HWDESIGN_STATIC", "1")
     assert live.pipelines() == live.pipelines(stored=True) == load_run(shipped_runs()[0])
 
@@ -220,7 +220,7 @@ def test_a_kernel_times_a_pipeline(monkeypatch, capsys):
     monkeypatch.delenv("HWDESIGN_STATIC", raising=False)
     mine = [dataclasses.replace(m, device="my machine") for m in pipelines(load_run(shipped_runs()[0]))]
     asked = []
-    monkeypatch.setattr(live, "measure_pipeline", lambda stages: asked.append(stages) or mine)
+    monkeypatch.setattr(live_parallel, "measure_pipeline", lambda stages: asked.append(stages) or mine)
     assert live.pipelines() == Run(machine="my machine", measurements=tuple(mine)) == live.pipelines(stored=False)
     said = capsys.readouterr()
     assert asked == [2, 2] and said.out == "" and "two threads" in said.err

@@ -1,21 +1,28 @@
 """What the notebooks measure: live in a reader's kernel, the stored run while the site is built."""
 
-import os
 import sys
 from dataclasses import replace
 
-import numpy as np
-
-from hwdesign.formulas.pipeline import pipeline_time
-from hwdesign.measure.attention import measure_attention
+from hwdesign.lessons.live_parallel import (
+    FIRST,
+    cache_reads,
+    exchanges,
+    exchanges_of,
+    first_format,
+    pipelines,
+    pipelines_of,
+    pipelines_predicted,
+    shows_stored,
+)
 from hwdesign.measure.backends import as_backend
-from hwdesign.measure.collectives import measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm
-from hwdesign.measure.pipeline import measure_pipeline, timed_split
-from hwdesign.measure.runs import COLLECTIVES, ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
+from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Run, load_run, shipped_runs
 from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
-FIRST = {"torch-cuda": "bf16", "torch-cpu": "fp32", "numpy": "fp32"}  # format of a backend's sweeps
+__all__ = [
+    "cache_reads", "exchanges", "exchanges_of", "fine_of", "fine_sweeps", "format_gemms", "formats_of", "layer_gemms",
+    "machine_sweeps", "pipelines", "pipelines_of", "pipelines_predicted", "siblings_of", "sweep_of",
+]  # fmt: skip
 
 
 def machine_sweeps(*, rounds=1, stored=None):
@@ -49,14 +56,14 @@ def machine_sweeps(*, rounds=1, stored=None):
     >>> {m.operation for m in machine_sweeps(stored=True).measurements} >= {"gemm", "copy"}
     True
     """
-    if _stored(stored):
+    if shows_stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     sizes = SIZES[backend.kind]
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
     shapes = [(m, n, x) for x in sizes["sweep"]] + [(m, x, k) for x in sizes["sweep"]]
     copies = [measure_copy(elements, backend=backend, rounds=rounds) for elements in sizes["copy"]]
-    return _timed(backend, [(*shape, _first(backend)) for shape in shapes], copies, rounds)
+    return _timed(backend, [(*shape, first_format(backend)) for shape in shapes], copies, rounds)
 
 
 def fine_sweeps(*, rounds=2, stored=None):
@@ -90,12 +97,12 @@ def fine_sweeps(*, rounds=2, stored=None):
     >>> sorted(fine_of(fine_sweeps(stored=True)))
     ['bf16', 'fp32']
     """
-    if _stored(stored):
+    if shows_stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     sizes = SIZES[backend.kind]
     formats = [p for p in ("bf16", "fp32") if p in backend.precisions and (p == "bf16" or backend.kind == "cpu")]
-    shapes = [(sizes["m"], n, sizes["k"], p) for p in formats or [_first(backend)] for n in sizes["fine"]]
+    shapes = [(sizes["m"], n, sizes["k"], p) for p in formats or [first_format(backend)] for n in sizes["fine"]]
     return _timed(backend, shapes, [], rounds)
 
 
@@ -130,10 +137,10 @@ def layer_gemms(*, rounds=1, stored=None):
     >>> sorted(siblings_of(layer_gemms(stored=True)))
     [1, 16, 256]
     """
-    if _stored(stored):
+    if shows_stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
-    shapes = [(m, n, k, _first(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_gemm_shapes(h)]
+    shapes = [(m, n, k, first_format(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_gemm_shapes(h)]
     return _timed(backend, shapes, [], rounds)
 
 
@@ -168,7 +175,7 @@ def format_gemms(*, rounds=2, stored=None):
     >>> sorted(formats_of(format_gemms(stored=True)))[0]
     (16, 512, 512)
     """
-    if _stored(stored):
+    if shows_stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     formats, wanted = SIZES[backend.kind]["formats"], []
@@ -178,236 +185,6 @@ def format_gemms(*, rounds=2, stored=None):
         wanted += [(*shape, p) for p in dict.fromkeys((*wide, *narrow))]
     run = _timed(backend, wanted, [], rounds)
     return replace(run, measurements=tuple(flag_slow_paths(run.measurements)))
-
-
-def exchanges(*, stored=None):
-    """All-reduce, all-gather, reduce-scatter and all-to-all between two processes of a machine, or between two of its GPUs.
-
-    Parameters
-    ----------
-    stored : bool, optional
-        Whether to return the run that ships; by default only while the site is built.
-
-    Returns
-    -------
-    Run
-        Measurements [s]; `exchanges_of` sorts them. Where nothing can be timed (without PyTorch) it is the stored run, and a
-        line says so.
-
-    Notes
-    -----
-    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
-
-    Examples
-    --------
-    >>> sorted(exchanges_of(exchanges(stored=True)))
-    ['all_gather', 'all_reduce', 'all_to_all', 'reduce_scatter']
-    """
-    if _stored(stored):
-        return load_run(shipped_runs()[0])
-    print("timing collectives between two processes, some 15 s", file=sys.stderr, flush=True)
-    return _or_stored(measure_collectives(2))
-
-
-def exchanges_of(run):
-    """The collectives of a run by operation.
-
-    Parameters
-    ----------
-    run : Run
-        From `exchanges`.
-
-    Returns
-    -------
-    dict of str to list of Measurement
-        Operation to times [s] with the tensor growing.
-
-    Raises
-    ------
-    ValueError
-        If the run holds none.
-
-    Notes
-    -----
-    Source: `hwdesign.measure.collectives`.
-
-    Examples
-    --------
-    >>> [m.shape["ranks"] for m in exchanges_of(exchanges(stored=True))["all_to_all"]]
-    [2, 2, 2]
-    """
-    found = {}
-    for m in run.measurements:
-        if m.operation in COLLECTIVES:
-            found.setdefault(m.operation, []).append(m)
-    if not found:
-        raise ValueError(f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}")
-    return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
-
-
-def cache_reads(*, stored=None):
-    """Attention of one new token over 4096 cached ones, in which a device does little but read its cache.
-
-    Parameters
-    ----------
-    stored : bool, optional
-        Whether to return what the run that ships has; by default only while the site is built.
-
-    Returns
-    -------
-    Measurement
-        Time [s]; its `bandwidth` is the rate at which the cache was read [byte/s]. Where nothing can be timed it is the stored
-        one, and a line says so.
-
-    Notes
-    -----
-    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
-
-    Examples
-    --------
-    >>> cache_reads(stored=True).shape["context"]
-    4096
-    """
-    if _stored(stored):
-        run = load_run(shipped_runs()[0])
-    else:
-        backend = as_backend(None)
-        run = _or_stored([measure_attention(1, 4096, 32, 8, precision=_first(backend), backend=backend)])
-    return next(m for m in run.measurements if m.operation == "attention_decode" and m.shape["batch"] == 1)
-
-
-def pipelines(*, stored=None):
-    """A batch on its way through layers on a machine's processor, cut into ever more chunks: in one stage and in two.
-
-    Parameters
-    ----------
-    stored : bool, optional
-        Whether to return the run that ships; by default only while the site is built.
-
-    Returns
-    -------
-    Run
-        Measurements [s]; `pipelines_of` sorts them. Where nothing can be timed (on one core) it is the stored run, and a line
-        says so.
-
-    Notes
-    -----
-    Source: the reader's machine, or `scripts/record_measurements.py` for the stored run.
-
-    Examples
-    --------
-    >>> list(pipelines_of(pipelines(stored=True)))
-    ['1 stage: 16 layers', '2 stages: 8 + 8 layers', '2 stages: 12 + 4 layers']
-    """
-    if _stored(stored):
-        return load_run(shipped_runs()[0])
-    print("timing a pipeline of two threads, some 6 s", file=sys.stderr, flush=True)
-    return _or_stored(measure_pipeline(2))
-
-
-def pipelines_of(run):
-    """The pipelines of a run by their stages.
-
-    Parameters
-    ----------
-    run : Run
-        From `pipelines`.
-
-    Returns
-    -------
-    dict of str to (ndarray of float, ndarray of float)
-        Label to numbers of chunks, increasing, and times [s]: one stage, even stages, uneven stages.
-
-    Raises
-    ------
-    ValueError
-        If the run holds none.
-
-    Notes
-    -----
-    Source: `hwdesign.measure.pipeline`.
-
-    Examples
-    --------
-    >>> pipelines_of(pipelines(stored=True))["1 stage: 16 layers"][0].tolist()
-    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
-    """
-    return {_label(split): tuple(np.array(sorted(times.items())).T) for split, times in _pipelines(run).items()}
-
-
-def pipelines_predicted(run):
-    """What `pipelines_of` should hold if stages did not disturb each other and handing over took no time.
-
-    Parameters
-    ----------
-    run : Run
-        From `pipelines`; it must hold one stage with the same chunks.
-
-    Returns
-    -------
-    dict of str to ndarray of float
-        Label to times [s]: a chunk takes each stage the time it takes in one stage of all layers, by the stage's share of them.
-
-    Raises
-    ------
-    ValueError
-        If the run holds no pipelines, or lacks the one stage.
-
-    Notes
-    -----
-    Source: `hwdesign.formulas.pipeline.pipeline_time`.
-
-    Examples
-    --------
-    >>> found, wanted = (f(pipelines(stored=True))["2 stages: 8 + 8 layers"] for f in (pipelines_of, pipelines_predicted))
-    >>> bool((abs(found[1] / wanted - 1) < 0.2).all())
-    True
-    """
-    found, wanted = _pipelines(run), {}
-    for split, times in found.items():
-        one = found.get((sum(split),), {})
-        lost = sorted(set(times) - set(one))
-        if lost:
-            raise ValueError(f"run must hold {_label((sum(split),))} in {lost} chunks, got none on {run.machine}")
-        share = np.array(split) / sum(split)
-        wanted[_label(split)] = np.array([pipeline_time(one[c] / c * share, c) for c in sorted(times)])
-    return wanted
-
-
-def _pipelines(run):
-    """Layers of each stage to chunks to time [s]."""
-    found = {}
-    for m in run.measurements:
-        if m.operation == "pipeline":
-            split = timed_split(*(m.shape[x] for x in ("stages", "layers", "largest")))
-            found.setdefault(split, {})[m.shape["chunks"]] = m.seconds
-    if not found:
-        raise ValueError(f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}")
-    return dict(sorted(found.items(), key=lambda item: (len(item[0]), max(item[0]))))
-
-
-def _label(split):
-    return f"{len(split)} stage{'s' if len(split) > 1 else ''}: {' + '.join(map(str, split))} layers"
-
-
-def _or_stored(found):
-    """A run of what was timed, or the stored one and a line of why."""
-    taken = tuple(x for x in found if isinstance(x, Measurement))
-    skipped = tuple(x for x in found if not isinstance(x, Measurement))
-    if not taken:
-        run = load_run(shipped_runs()[0])
-        print(f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead")
-        return run
-    return Run(machine=taken[0].device, measurements=taken, skipped=skipped)
-
-
-def _stored(stored):
-    return os.environ.get("HWDESIGN_STATIC") == "1" if stored is None else stored
-
-
-def _first(backend):
-    precision = FIRST[backend.name]
-    return precision if precision in backend.precisions else "fp16"
 
 
 def _timed(backend, shapes, found, rounds):

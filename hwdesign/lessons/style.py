@@ -120,3 +120,27 @@ def plain_ticks(axis, ticks, labels=None):
     """Ticks at these values alone, as plain numbers or as `labels`; a logarithmic axis loses its minor ticks."""
     axis.set_ticks(list(ticks), labels or [f"{t:g}" for t in ticks])
     axis.set_minor_locator(NullLocator())
+
+
+def decade_ticks(axis):
+    """Plain ticks at 1, 2 and 5 times powers of ten, those within the limits of a logarithmic axis.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+        With its limits set, in the unit of the axis.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> ax = axes()
+    >>> _ = ax.set_yscale("log"), ax.set_ylim(0.9, 21)
+    >>> decade_ticks(ax.yaxis)
+    >>> [t.get_text() for t in ax.get_yticklabels()]
+    ['1', '2', '5', '10', '20']
+    """
+    low, high = axis.get_view_interval()
+    plain_ticks(axis, [d * 10.0**e for e in range(-3, 10) for d in (1, 2, 5) if low <= d * 10.0**e <= high])

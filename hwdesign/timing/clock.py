@@ -77,7 +77,7 @@ class Clock:
         c = self.constants("gemm", self.form(recipe), self.framework)
         m, n, k = gemm.m, gemm.n, gemm.k
         return gemm.count * self.once(
-            (recipe is self.recipe, *map(_key, (m, n, k))), lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c)
+            (recipe, *map(_key, (m, n, k))), lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c)
         )
 
     def attention(self, work):

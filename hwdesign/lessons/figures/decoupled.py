@@ -261,8 +261,7 @@ def front_lines(fronts, *, ax=None):
     for (name, (user, gpu)), (_, color, marker, line) in zip(fronts.items(), FAMILY.values(), strict=False):
         ax.step(user, gpu, where="post", color=color, marker=marker, ls=line, lw=1.5, label=name)
     ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    style.plain_ticks(ax.yaxis, [d * 10.0**e for e in range(-1, 6) for d in (1, 2, 5) if low <= d * 10.0**e <= high])
+    style.decade_ticks(ax.yaxis)
     ax.set_xlim(left=0)
     ax.set_xlabel("tokens/s of a user")
     ax.set_ylabel("tokens/s of a GPU")

@@ -8,7 +8,7 @@ from hwdesign.lessons.figures.charts import line_chart
 from hwdesign.lessons.figures.decoupled import FAMILY, dominant_map, tokens
 from hwdesign.timing.layouts import best_steps
 
-SENTENCE = {"tensor": "tensor parallel", "data": "data parallel", "cache": "cache parallel", "": "none"}
+SENTENCE = {"tensor": "tensor parallel", "data": "data parallel", "cache": "cache parallel", "": "nothing fits"}
 
 
 def explore_gpus(sweep, batch, context):
@@ -55,13 +55,10 @@ def explore_gpus(sweep, batch, context):
         )
         ax = dominant_map(batch, context, names[terms], kinds)
         large = [f"{n} in {(names[terms] == n).mean():.0%}" for n in names[:-1] if (names[terms] == n).any()]
-        alt = f"Map of batch against context. {text} of the cells. The largest part of a step is {', '.join(large) or 'none'}."
-        return Frame(ax=ax, alt=alt, text=text + " of the cells.", data={"seconds": seconds.tolist(), **share})
+        alt = f"Map of batch against context. {text} of the fields. The largest part of a step is {', '.join(large) or 'none'}."
+        return Frame(ax=ax, alt=alt, text=text + " of the fields.", data={"seconds": seconds.tolist(), **share})
 
-    caption = (
-        "Colour: the largest part of the fastest step that fits. Letter: its attention is tensor (T), data (D) or cache (C) "
-    )
-    caption += "parallel."
+    caption = "Colour: the largest part of the fastest step. Letter: its attention is tensor (T), data (D) or cache (C) parallel."
     return Explorer("gpus", "GPUs", list(map(str, counts)), draw, caption=caption, kinds=["modelled"])
 
 
@@ -96,7 +93,7 @@ def explore_batch(sweep, batch, context):
     best = {kind: 1e3 * best_steps(sweep, sweep["kinds"] == kind)[1] for kind in FAMILY}
     every = np.array(list(best.values()))
     some = every[np.isfinite(every)] if np.isfinite(every).any() else np.ones(1)
-    ends, ticks = (0.8 * some.min(), 1.25 * some.max()), [d * 10**e for e in range(4) for d in (1, 2, 5)]
+    ends = 0.8 * some.min(), 1.25 * some.max()
     labels = [tokens(c) for c in context]
 
     def draw(i):
@@ -106,7 +103,7 @@ def explore_batch(sweep, batch, context):
             drawn.set(color=color, marker=marker, linestyle=line)
         ax.legend(fontsize=9, loc="upper left")
         ax.set_ylim(*ends)
-        style.plain_ticks(ax.yaxis, [t for t in ticks if ends[0] <= t <= ends[1]])
+        style.decade_ticks(ax.yaxis)
         style.plain_ticks(ax.xaxis, context, labels)
         times = np.nan_to_num(every[:, i], nan=np.inf)
         first = times.argmin(axis=0)
