@@ -67,11 +67,17 @@ def test_page_loads_cleanly_from_this_host_alone(visit, name):
     assert last.is_visible()
 
 
+def wait_for_maths(page):
+    """Half-set equations are wider than the finished ones: wait for MathJax and its fonts."""
+    if page.locator(TEX).count():
+        page.wait_for_function("window.MathJax?.startup?.promise.then(() => document.fonts.ready).then(() => true)")
+
+
 def assert_maths_rendered(page):
     """Each TeX formula of the page became a MathJax container, and none of them is MathJax's error box."""
     formulas = page.locator(TEX).count()
     if formulas:
-        page.wait_for_function("MathJax.startup.promise.then(() => true)")
+        wait_for_maths(page)
         assert page.locator(f"{TEX} mjx-container").count() == formulas
         assert page.locator("mjx-merror").count() == 0
 
@@ -81,6 +87,7 @@ def test_no_accessibility_violation(visit, name, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = visit(name, color_scheme=scheme, reduced_motion="reduce")
     page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
+    wait_for_maths(page)
     found = axe.Axe().run(page).response["violations"]
     assert [f"{rule['id']}: {node['html'][:160]}" for rule in found for node in rule["nodes"]] == []
 
@@ -88,6 +95,9 @@ def test_no_accessibility_violation(visit, name, scheme):
 def test_phone_width_needs_no_sideways_scroll(visit, name):
     page = visit(name, viewport=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    wait_for_maths(page)
+    unreached = "[...document.querySelectorAll('div.math')].some(e => e.scrollWidth > e.clientWidth && e.tabIndex < 0)"
+    page.wait_for_function(f"!{unreached}")  # the keyboard scrolls every equation that is wider than the page
 
 
 def test_captions_of_tables_are_seen_whole(visit, name):
