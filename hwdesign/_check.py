@@ -13,6 +13,9 @@ def dims(**named):
     """
     out = []
     for name, value in named.items():
+        if type(value) is int and 1 <= value < 2**53:  # most of them, and a search asks a million times
+            out.append(np.asarray(float(value)))
+            continue
         array = numbers(name, value)
         if array.size and not array.min() >= 1:  # also where the smallest is NaN
             raise ValueError(f"{name} must be >= 1, got {_first(array, ~(array >= 1))}")

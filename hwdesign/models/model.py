@@ -7,7 +7,9 @@ Names are those of Hugging Face configs. What is counted: `num_hidden_layers` bl
 attention sinks, router weights and router corrections. What is not: multi-token-prediction layers and vision or audio towers.
 """
 
+import functools
 import importlib
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,6 +72,11 @@ class Model:
     def __post_init__(self):
         dims(hidden_size=self.hidden_size, vocab_size=self.vocab_size, blocks=len(self.blocks))
 
+    @functools.cached_property
+    def block_counts(self):
+        """How often each different block occurs, as a dict."""
+        return Counter(self.blocks)
+
     @property
     def weights(self):
         """All weights, embedding to head, as a list of `Weight`."""
@@ -77,7 +84,7 @@ class Model:
         out = [Weight(name="embedding", part="embedding", n=vocab, k=hidden, matmul=self.tied_embeddings)]
         if self.positions:
             out.append(Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False))
-        seen = {block: block.weights(hidden) for block in dict.fromkeys(self.blocks)}
+        seen = {block: block.weights(hidden) for block in self.block_counts}
         out += [weight for block in self.blocks for weight in seen[block]]
         out.append(vector("final norm", "norm", hidden * (2 if self.norm_bias else 1)))
         return out if self.tied_embeddings else [*out, Weight(name="lm_head", part="head", n=vocab, k=hidden)]
@@ -155,17 +162,17 @@ class Model:
         """
         context, tp = dims(context=context, tp=tp)
         size, total = as_precision(precision).bytes, 0.0
-        for mixer in (b.mixer for b in self.blocks if b.mixer):
+        for mixer, count in ((b.mixer, n) for b, n in self.block_counts.items() if b.mixer):
             kept = np.minimum(context, mixer.window) if mixer.window else context
             share = -(-mixer.num_kv_heads // tp) / mixer.num_kv_heads if isinstance(mixer, SelfAttention) else 1.0
-            total = total + kept * mixer.cache_elements * size * share
+            total = total + count * kept * mixer.cache_elements * size * share
         return scalar_or_array(total)
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""
-        states = [b.mixer.state_elements for b in self.blocks if isinstance(b.mixer, Mamba2)]
+        states = [(b.mixer.state_elements, n) for b, n in self.block_counts.items() if isinstance(b.mixer, Mamba2)]
         sizes = as_precision(ssm).bytes, as_precision(conv).bytes
-        return sum(s * sizes[0] + c * sizes[1] for s, c in states)
+        return sum(n * (s * sizes[0] + c * sizes[1]) for (s, c), n in states)
 
     @classmethod
     def from_config(cls, source):

@@ -4,8 +4,8 @@ Attention and feed-forward parts may be spread over the same GPUs in different w
 are listed once, with a count. Batch and context may be arrays; every size follows their broadcast shape.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -154,6 +154,10 @@ class Step:
     small_kernels: int = 0
     small_elements: float = 0.0  # [element]
 
+    def __add__(self, other):
+        """The operations of both."""
+        return Step(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
     @property
     def kernels(self):
         """Kernels that the step starts: one a GEMM (with the quantization of its inputs), an attention, an exchange or a small
@@ -172,6 +176,13 @@ class Step:
     def attention_flops(self):
         """FLOP of scores and values [FLOP]."""
         return np.asarray(sum(w.count * w.flops for w in self.work))[()]
+
+    @property
+    def live_elements(self):
+        """Largest input and output of one operation together [element]: what must be held besides weights and cache."""
+        each = [g.m * (g.k + g.n) for g in self.gemms if g.part != "experts"]
+        each += [e.tokens * e.hidden + e.pairs * (e.gate * e.width + e.hidden) for e in self.experts]
+        return functools.reduce(np.maximum, each, 0.0)
 
     @property
     def cache_elements(self):
@@ -224,25 +235,129 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     >>> bool(step(m, batch=1, context=1000).gemm_flops == 2 * m.matmul_parameters)
     True
     """
+    attention, ffn = same_gpus(attention, ffn)
+    load = {"batch": batch, "context": context, "new_tokens": new_tokens}
+    return attention_part(model, attention, **load) + feed_forward_part(model, ffn, attention.dp, **load)
+
+
+def same_gpus(attention, ffn):
+    """Both plans, one GPU where there is none.
+
+    Parameters
+    ----------
+    attention, ffn : Plan or None
+        Plans of the two parts.
+
+    Returns
+    -------
+    tuple of Plan
+        Both; no unit.
+
+    Raises
+    ------
+    ValueError
+        If they use different numbers of GPUs or of stages.
+
+    Notes
+    -----
+    Source: definition of a step.
+
+    Examples
+    --------
+    >>> same_gpus(Plan(), None)[1].gpus
+    1
+    """
     attention, ffn = attention or Plan(), ffn or Plan()
-    batch, context, new_tokens = dims(batch=batch, context=context, new_tokens=new_tokens)
     if attention.gpus != ffn.gpus:
         raise ValueError(f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: {attention} and {ffn}")
     if attention.pp != ffn.pp:
         raise ValueError(f"attention and ffn must have the same stages, got pp = {attention.pp} and {ffn.pp}")
-    run = _Step(model.hidden_size, batch, context, new_tokens, attention, ffn)
-    for block, count in Counter(model.blocks).items():
-        run.count = count
+    return attention, ffn
+
+
+def attention_part(model, plan, *, batch, context, new_tokens=1):
+    """Operations of a step outside the feed-forward parts, which depend on one plan alone.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    plan : Plan
+        Of the attention part.
+    batch, context, new_tokens : array_like of int
+        As for `step`: sequences over all GPUs, tokens [token].
+
+    Returns
+    -------
+    Step
+        Mixers, norms, embedding and head; dimensions in [element].
+
+    Raises
+    ------
+    ValueError
+        If a way does not divide what it splits.
+
+    Notes
+    -----
+    Source: as `step`, of which it is one of two parts.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> [g.part for g in attention_part(config.load("llama-3.1-8b"), Plan(tp=2), batch=1, context=1000).gemms]
+    ['attention', 'attention', 'head']
+    """
+    run = _Step(model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), plan, Plan())
+    for block, run.count in model.block_counts.items():
         run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
             run.mix(block.mixer)
-        if block.ffn:
-            run.feed(block.ffn)
     run.count = 1
-    share = _part(model.vocab_size, attention.tp * attention.kvp)
+    share = _part(model.vocab_size, plan.tp * plan.kvp)
     run.gemm("head", run.batch, share, model.hidden_size, "head")
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
     run.small(1, run.batch * share)  # sampling
+    return run.step()
+
+
+def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
+    """Operations of a step in the feed-forward parts.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    plan : Plan
+        Of the feed-forward part.
+    groups : int
+        Groups of GPUs with tokens of their own: the data-parallel ways of the attention part.
+    batch, context, new_tokens : array_like of int
+        As for `step`: sequences over all GPUs, tokens [token].
+
+    Returns
+    -------
+    Step
+        Feed-forward layers; dimensions in [element].
+
+    Raises
+    ------
+    ValueError
+        If a way does not divide what it splits.
+
+    Notes
+    -----
+    Source: as `step`, of which it is one of two parts.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> [g.name for g in feed_forward_part(config.load("llama-3.1-8b"), Plan(tp=2), 1, batch=1, context=1000).gemms]
+    ['up', 'down']
+    """
+    run = _Step(model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), Plan(dp=groups), plan)
+    for block, run.count in model.block_counts.items():
+        if block.ffn:
+            run.feed(block.ffn)
     return run.step()
 
 

@@ -6,7 +6,6 @@ that a small batch meets: fixed times, small kernels, latencies of exchanges.
 """
 
 import warnings
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import QUANTIZED
-from hwdesign.models.steps import Exchange, Plan, step
+from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -36,6 +35,8 @@ class Breakdown:
         Weights and cache on the fullest GPU [byte].
     capacity : float
         Memory of a GPU [byte].
+    activations : float or ndarray
+        What a step holds besides: the residual stream, input and output of its largest operation [byte].
     notes : tuple of str
         Which constants were taken from another device or format: such a time is uncalibrated.
     ideal : bool
@@ -51,6 +52,7 @@ class Breakdown:
     terms: dict  # [s]
     memory: float  # [byte]
     capacity: float  # [byte]
+    activations: float = 0.0  # [byte]
     notes: tuple = ()
     ideal: bool = False
 
@@ -63,6 +65,10 @@ class Breakdown:
     def feasible(self):
         """Whether weights and cache fit into the memory of each GPU."""
         return scalar_or_array(np.asarray(self.memory) <= self.capacity)
+
+    def fits(self, reserve=0.0):
+        """Whether activations fit, too, and leave this share of the memory free, as engines do for graphs and buffers."""
+        return scalar_or_array(np.asarray(self.memory) + self.activations <= (1 - reserve) * self.capacity)
 
     @property
     def calibrated(self):
@@ -312,11 +318,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
     >>> len(decode_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000))
     2
     """
-    clock, out = Clock(device, recipe, False), []
-    for attention, ffn in plans:
-        clock.notes = {}
-        out.append(_time(model, clock, batch, context, 1, attention, ffn, (), None))
-    return out
+    clock = Clock(device, recipe)
+    return [_time(model, clock, batch, context, 1, attention, ffn, (), None) for attention, ffn in plans]
 
 
 def prefill_step(
@@ -379,29 +382,51 @@ def prefill_step(
 
 
 def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
-    attention, ffn, ideal = attention or Plan(), ffn or Plan(), clock.ideal
+    """A step is its attention part, which knows one plan, and its feed-forward part; a clock times each once."""
+    attention, ffn = same_gpus(attention, ffn)
     wide = (wide,) if isinstance(wide, str) else wide
     low = model.low_precision_parts(clock.recipe) - {choice("wide", part, {name: name for name in QUANTIZED}) for part in wide}
-    bf16, stages = as_recipe("bf16"), attention.pp
-    micro = np.ceil(np.asarray(batch) / stages)
-    done = step(model, batch=micro, context=context, new_tokens=new, attention=attention, ffn=ffn)
+    micro = np.ceil(np.asarray(batch) / attention.pp)
+    load, groups = {"batch": micro, "context": context, "new_tokens": new}, attention.dp
+
+    def outer():
+        done = attention_part(model, attention, **load)
+        done.exchanges.extend(_sends(model, micro, new, attention))
+        return _part(clock, done, low, expert_kernel), *_kept(model, clock, micro * new, batch, context, attention)
+
+    def inner():
+        return _part(clock, feed_forward_part(model, ffn, groups, **load), low, expert_kernel)
+
+    (spent, weights, live, notes), vectors, held, stream = clock.once(("attention part", attention), outer)
+    more, heavier, wider, others = clock.once(("feed-forward part", ffn, groups), inner)
     shape = np.broadcast_shapes(*(np.shape(x) for x in (batch, context, new)))
-    terms = {name: np.zeros(shape) for name in TERMS}
+    terms = {name: scalar_or_array(spent[name] + more[name] + np.zeros(shape)) for name in TERMS}
+    memory = scalar_or_array((weights + vectors + heavier + held) / attention.pp)
+    activations = scalar_or_array(stream + np.maximum(live, wider) * BF16.bytes + np.zeros(shape))
+    return Breakdown(terms=terms, memory=memory, activations=activations, capacity=clock.device.memory_capacity,
+                     notes=tuple(dict.fromkeys((*notes, *others))), ideal=clock.ideal)  # fmt: skip
+
+
+def _part(clock, done, low, expert_kernel):
+    """Terms [s], weights [byte], activations [element] and notes of a part of a step."""
+    clock.notes, terms, bf16 = {}, dict.fromkeys(TERMS, 0.0), as_recipe("bf16")
     for gemm in done.gemms:
-        if gemm.part != "experts" or ideal:
+        if gemm.part != "experts" or clock.ideal:
             terms[TERM_OF[gemm.part]] = terms[TERM_OF[gemm.part]] + clock.gemm(gemm, clock.recipe if gemm.part in low else bf16)
     for work in done.work:
         terms["attention"] = terms["attention"] + work.count * clock.attention(work)
     terms["attention"] = terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
     routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
-    for experts in () if ideal else done.experts:
+    for experts in () if clock.ideal else done.experts:
         terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, routed, expert_kernel)
-    for exchange in [*done.exchanges, *_sends(model, micro, new, attention)]:
+    for exchange in done.exchanges:
         terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange, routed)
     terms["small kernels"] = terms["small kernels"] + clock.small(done)
-    memory = _memory(model, clock, low, done, batch, context, attention)
-    return Breakdown(terms={name: scalar_or_array(value) for name, value in terms.items()}, memory=memory,
-                     capacity=clock.device.memory_capacity, notes=tuple(clock.notes), ideal=ideal)  # fmt: skip
+    form = clock.recipe.weights.bytes
+    size = {part: form if part in low else BF16.bytes for part in TERM_OF}
+    weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
+    weights += sum(e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"] for e in done.experts)
+    return terms, weights, done.live_elements, tuple(clock.notes)
 
 
 def _sends(model, batch, new, plan):
@@ -413,21 +438,16 @@ def _sends(model, batch, new, plan):
     return [between, Exchange(kind="send", elements=tokens, ranks=2)]
 
 
-def _memory(model, clock, low, done, batch, context, attention):
-    """Weights and cache on the fullest GPU [byte]: each GPU keeps the matrices it multiplies by; stages share blocks evenly.
+def _kept(model, clock, tokens, batch, context, plan):
+    """(vectors and embedding, cache, residual stream) on the fullest GPU [byte]: stages share the first two evenly.
 
     Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
     """
-    form = clock.recipe.weights.bytes
-    size = {part: form if part in low else BF16.bytes for part in TERM_OF}
-    weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
-    weights += sum(e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"] for e in done.experts)
-    vectors = sum(
-        n * w.elements for block, n in Counter(model.blocks).items() for w in block.weights(model.hidden_size) if not w.matmul
-    )
-    same = attention.tp * attention.kvp  # GPUs with the same tokens
+    each = {block: sum(w.elements for w in block.weights(model.hidden_size) if not w.matmul) for block in model.block_counts}
+    vectors = sum(count * each[block] for block, count in model.block_counts.items())
+    same = plan.tp * plan.kvp  # GPUs with the same tokens
     table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
-    weights += (vectors + table + (model.positions + 1) * model.hidden_size) * BF16.bytes
-    cache = model.kv_bytes_per_gpu(context, attention.tp, clock.recipe.kv_cache) / attention.kvp
-    held = np.ceil(np.asarray(batch) / attention.dp) * (cache + model.state_bytes() / same)
-    return scalar_or_array((weights + held) / attention.pp)
+    cache = model.kv_bytes_per_gpu(context, plan.tp, clock.recipe.kv_cache) / plan.kvp
+    held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
+    stream = np.ceil(tokens / plan.dp) * model.hidden_size * BF16.bytes
+    return (vectors + table + (model.positions + 1) * model.hidden_size) * BF16.bytes, held, stream

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign._check import choice, numbers, whole
-from hwdesign.models.steps import Plan, step
+from hwdesign.models.steps import Plan, attention_part, feed_forward_part
 from hwdesign.timing.estimate import decode_steps
 
 KINDS = ("tensor", "data", "cache")  # of attention plans
@@ -73,13 +73,16 @@ def layouts(model, gpus):
     ways = [n for n in range(1, gpus + 1) if gpus % n == 0]
     attention = [Plan(tp=t, dp=d, kvp=gpus // (t * d)) for t, d in itertools.product(ways, ways) if gpus % (t * d) == 0]
     ffn = [Plan(tp=gpus // e, ep=e) for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))]
-    pairs = [(a, f) for a in attention for f in (*ffn, *(replace(f, gather=True) for f in ffn if min(f.ep, a.dp) > 1))]
-    return [pair for pair in pairs if _accepted(model, *pair)]
+    attention = [a for a in attention if _accepted(attention_part, model, a, batch=1, context=1)]
+    inner = {groups: [f for f in ffn if _accepted(feed_forward_part, model, f, groups, batch=groups, context=1)]
+             for groups in {a.dp for a in attention}}  # fmt: skip
+    gathered = {g: [replace(f, gather=True) for f in inner[g] if min(f.ep, g) > 1] for g in inner}
+    return [(a, f) for a in attention for f in (*inner[a.dp], *gathered[a.dp])]
 
 
-def _accepted(model, attention, ffn):
+def _accepted(part, *arguments, **load):
     try:
-        step(model, batch=attention.dp, context=1, attention=attention, ffn=ffn)
+        part(*arguments, **load)
     except ValueError:
         return False
     return True
