@@ -84,7 +84,7 @@ def main(wheel, out=OUT):
                     digest = hashlib.sha256(data).hexdigest()
                     manifest.append((device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path))
                     print(f"{file}: {rows.num_rows} rows, {len(data) / 1e3:.0f} kB", file=sys.stderr)
-        tables = [*extract_tables(archive, out), *extract_versions(archive, out), extract_serving(archive, out)]
+        tables = [*extract_tables(archive, out), *extract_versions(archive, out), *extract_serving(archive, out)]
     (out / "manifest.csv").write_bytes(csv_bytes(COLUMNS, manifest))
     (out / "tables.csv").write_bytes(csv_bytes(TABLE_COLUMNS, tables))
 

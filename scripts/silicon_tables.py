@@ -229,7 +229,7 @@ def write_csv(out, file, header, lines, manifest):
 SERVED = {
     "deepseek-ai/DeepSeek-R1": "deepseek-r1",
     "nvidia/DeepSeek-R1-NVFP4": "deepseek-r1",
-    "deepseek-ai/DeepSeek-V3": "deepseek-v3",
+    "deepseek-ai/DeepSeek-V3": "deepseek-r1",  # the rows are called dsr1 and repeat times of R1 to the last digit
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
@@ -239,32 +239,116 @@ SERVED = {
 SYSTEMS = {folder: device for device, folder in FOLDERS.items()} | {"b300_sxm": "B300"}
 SERVED_WHAT = ("model", "device", "framework", "version", "precision", "moe_precision")
 SERVED_HOW = ("input_tokens", "output_tokens", "concurrency", "tp", "dp", "moe_tp", "moe_ep")
-SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "ttft", "tpot", "taken_on")
+SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "ttft", "tpot", "taken_on", "speculative")
+SAMPLE = "aiconfigurator_core/systems/silicon_sample.csv"
+DUMP = "db-dump/"  # how the source of a row starts that repeats only runs without multi-token prediction (MTP)
+# Rows served with MTP, unless the dump repeats them. Source: SemiAnalysisAI/InferenceX, history of
+# .github/configs/nvidia-master.yaml, read 2026-11-30: a row carries the image of its recipe and the day on which the recipe last
+# changed, and lies in its list of plans and concurrencies. Pull requests 392 (MTP recipes, 2026-01-14), 642, 1488, 1489 and
+# 1487 (which image is whose). SGLang: two recipes of one image and day (12ba0ae, 2026-03-25); 24 rows are the points of the one
+# with MTP, 13 of them in its list alone; the dump repeats the other recipe's value at each of the 11 shared points. In every
+# pair of recipes, also the disaggregated, the dump holds the one without MTP. Unknown: rows of R1 whose recipe is not
+# published; one of 2026-01-28 that lies in both lists, at the speed of the plain one; the disaggregated of 2025-12-19.
+SPECULATIVE = (
+    ("mtp", {"framework": "trtllm", "version": "1.2.0rc6.post3"}),
+    ("mtp", {"framework": "trtllm", "version": "1.1.0rc2.post2", "taken_on": "2026-01-14"}),
+    ("mtp", {"framework": "trtllm", "version": "1.1.0rc2.post2", "taken_on": "2026-01-28", "dp": 8}),
+    ("unknown", {"framework": "trtllm", "version": "1.1.0rc2.post2", "taken_on": "2026-01-28", "model": "deepseek-r1"}),
+    ("mtp", {"framework": "sglang", "version": "0.5.9", "device": "B200", "precision": "fp8", "tp": 8}),
+    ("unknown", {"model": "deepseek-r1", "framework": "trtllm", "version": "1.3.0rc1"}),
+)
+DISAGGREGATED = ("GB200", "GB300", "B300")  # for R1 and Llama; only the dump says how many workers there were, and not on B300
+WORKER = {"workers": "num_workers", "tp": "tp_size", "dp": "attention_dp_size", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size"}
+PREFILL_COLUMNS, DECODE_COLUMNS = (
+    tuple(f"{phase}_{x}" for x in ("workers", "gpus", *list(WORKER)[1:])) for phase in ("prefill", "decode")
+)
+DISAGGREGATED_COLUMNS = (
+    *SERVED_WHAT[:5], *SERVED_HOW[:3], *PREFILL_COLUMNS[:2], *DECODE_COLUMNS, "speculative", "ttft", "tpot", "taken_on"
+)  # fmt: skip
+
+
+def serving_point(row):
+    """What the columns and the source of a row say about itself: model, device, engine, formats, load and times [s]."""
+    text = row["silicon_data_source"]
+    concurrency, taken = (re.search(rf"{name}=([0-9-]{{1,10}})", text) for name in ("silicon_concurrency", "measured"))
+    what = [SERVED[row["model_path"]], SYSTEMS[row["system"]], row["backend"], row["backend_version"]]
+    what += [row[name] or "bf16" for name in ("gemm_quant_mode", "moe_quant_mode")]
+    seconds = [f"{float(row[name]) * 1e-3:.6g}" for name in ("silicon_ttft_ms", "silicon_tpot_ms")]
+    load = {"input_tokens": row["isl"], "output_tokens": row["osl"], "concurrency": concurrency[1] if concurrency else ""}
+    return (
+        dict(zip(SERVED_WHAT, what, strict=True))
+        | load
+        | {"ttft": seconds[0], "tpot": seconds[1], "taken_on": taken[1] if taken else ""}
+    )
+
+
+def speculative(point, dumped):
+    """Label of a serving point: "mtp", "unknown", or "" for one token a step; `dumped`: the times that the dump repeats."""
+    if point["tpot"] not in dumped:
+        for label, wanted in SPECULATIVE:
+            if all(point[name] == value for name, value in wanted.items()):
+                return label
+    return ""
 
 
 def serving_row(row):
-    """One aggregated serving point in the book's columns, or None where its plan cannot be read."""
+    """One aggregated serving point by name, or None where its plan cannot be read."""
     tp, dp, pp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size", "pp_size"))
     moe_tp, moe_ep = int(row["moe_tp_size"] or 1), int(row["moe_ep_size"] or 1)
-    sparse = "Llama" not in row["model_path"]
-    concurrency = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
-    if pp > 1 or tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep) or concurrency is None:
+    sparse, point = "Llama" not in row["model_path"], serving_point(row)
+    if pp > 1 or tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep) or not point["concurrency"]:
         return None
-    taken = re.search(r"measured=([0-9-]{10})", row["silicon_data_source"])
-    what = [SERVED[row["model_path"]], SYSTEMS[row["system"]], row["backend"], row["backend_version"]]
-    precisions = [row[name] or "bf16" for name in ("gemm_quant_mode", "moe_quant_mode")]
-    plan = [tp, dp, *((moe_tp, moe_ep) if sparse else ("", ""))]
-    seconds = [f"{float(row[name]) * 1e-3:.6g}" for name in ("silicon_ttft_ms", "silicon_tpot_ms")]
-    return [*what, *precisions, row["isl"], row["osl"], concurrency[1], *plan, *seconds, taken[1] if taken else ""]
+    ways = {"moe_tp": moe_tp, "moe_ep": moe_ep} if sparse else {"moe_tp": "", "moe_ep": ""}
+    return point | {"tp": tp, "dp": dp} | ways
+
+
+def disaggregated_row(row):
+    """One point with separate prefill and decode workers by name, or None where nobody says how many there were.
+
+    In the source `attention_dp_size` counts GPUs: the ways of a worker multiply to its GPUs, and those of its experts as well.
+    """
+    point = serving_point(row)
+    for phase in ("prefill", "decode"):
+        if not row[f"{phase}_num_workers"]:
+            return None
+        ways = {name: int(row[f"{phase}_{column}"]) for name, column in WORKER.items()}
+        if ways["tp"] * ways["dp"] != ways["moe_tp"] * ways["moe_ep"]:
+            return None
+        point |= {f"{phase}_{name}": value for name, value in (ways | {"gpus": ways["tp"] * ways["dp"]}).items()}
+    return point | {"speculative": "unknown" if (row["backend"], point["taken_on"]) == ("trtllm", "2025-12-19") else ""}
+
+
+def serving_rows(archive):
+    """Rows of the serving sample whose model's config ships, and the times [s] that the dump repeats."""
+    rows = [
+        row for row in csv.DictReader(io.TextIOWrapper(archive.open(SAMPLE), encoding="utf-8")) if row["model_path"] in SERVED
+    ]
+    return rows, {serving_point(row)["tpot"] for row in rows if row["silicon_data_source"].startswith(DUMP)}
+
+
+def write_serving(out, name, columns, points):
+    """Write serving points, each once; returns their row of `tables.csv`."""
+    lines = sorted(
+        {tuple(point[column] for column in columns) for point in points}, key=lambda line: [str(x).zfill(9) for x in line]
+    )
+    entry = [name, "", "", "", "", len(lines), f"{name}.csv", "", SAMPLE]
+    write_csv(out, f"{name}.csv", columns, lines, [entry])
+    print(f"{name}: {len(lines)} points", file=sys.stderr)
+    return entry
 
 
 def extract_serving(archive, out):
-    """Write the aggregated serving points of models whose config ships; returns their row of `tables.csv`."""
-    path = "aiconfigurator_core/systems/silicon_sample.csv"
-    points = csv.DictReader(io.TextIOWrapper(archive.open(path), encoding="utf-8"))
-    lines = [serving_row(row) for row in points if row["mode"] == "agg" and row["model_path"] in SERVED]
-    lines = sorted([line for line in lines if line], key=lambda line: [str(x).zfill(9) for x in line])
-    entry = ["serving", "", "", "", "", len(lines), "serving.csv", "", path]
-    write_csv(out, "serving.csv", SERVING_COLUMNS, lines, [entry])
-    print(f"serving: {len(lines)} points", file=sys.stderr)
-    return entry
+    """Write the serving points of models whose config ships, aggregated and not; returns their rows of `tables.csv`."""
+    rows, dumped = serving_rows(archive)
+    points = [point for row in rows if row["mode"] == "agg" and (point := serving_row(row))]
+    apart = [
+        row
+        for row in rows
+        if row["mode"] == "disagg"
+        and row["model_path"].startswith(("deepseek", "meta"))
+        and SYSTEMS[row["system"]] in DISAGGREGATED
+    ]
+    return (
+        write_serving(out, "serving", SERVING_COLUMNS, [p | {"speculative": speculative(p, dumped)} for p in points]),
+        write_serving(out, "serving_disaggregated", DISAGGREGATED_COLUMNS, [p for row in apart if (p := disaggregated_row(row))]),
+    )

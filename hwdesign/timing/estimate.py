@@ -15,7 +15,7 @@ from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import QUANTIZED
-from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
+from hwdesign.models.steps import Exchange, Plan, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -320,6 +320,47 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
     """
     clock = Clock(device, recipe)
     return [_time(model, clock, batch, context, 1, attention, ffn, (), None) for attention, ffn in plans]
+
+
+def prefill_steps(model, device, recipe, plans, *, context):
+    """Prefill steps under many pairs of plans, with one prompt in each data-parallel group; what they share is timed once.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats.
+    plans : sequence of (Plan, Plan)
+        Pairs for attention and feed-forward.
+    context : array_like of int
+        Tokens of each prompt [token].
+
+    Returns
+    -------
+    list of Breakdown
+        As by `prefill_step` with ``batch`` the ways of data parallelism, in the order of the plans [s].
+
+    Raises
+    ------
+    ValueError
+        As `prefill_step`.
+
+    Notes
+    -----
+    Source: `prefill_step`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> plans = [(Plan(tp=2), Plan(tp=2)), (Plan(dp=2), Plan(tp=2))]
+    >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
+    2
+    """
+    clock = Clock(device, recipe)
+    return [_time(model, clock, a.dp * a.pp, context, context, a, f, (), None) for a, f in plans]
 
 
 def prefill_step(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import choice, numbers, whole
+from hwdesign._check import choice, whole
 from hwdesign.models.steps import Plan, attention_part, feed_forward_part
 from hwdesign.timing.estimate import decode_steps
 
@@ -167,40 +167,3 @@ def best_steps(sweep, allowed):
     seconds = np.where(inside, sweep["seconds"], np.inf)
     chosen, least = seconds.argmin(axis=0), seconds.min(axis=0)
     return np.where(np.isinf(least), -1, chosen), np.where(np.isinf(least), np.nan, least)
-
-
-def pareto_front(*rewards):
-    """Which points no other point beats: the Pareto front where every reward is to be large.
-
-    Parameters
-    ----------
-    *rewards : array_like of float, shape (n,)
-        Two rewards of each point, in any unit; NaN takes a point out.
-
-    Returns
-    -------
-    ndarray of int
-        Indices of the front, by falling first reward.
-
-    Raises
-    ------
-    ValueError
-        If there are not two rewards of one length.
-
-    Notes
-    -----
-    A point is beaten by one that is at least as good in both rewards and better in one; of equal points the first stays.
-    Source: definition.
-
-    Examples
-    --------
-    >>> pareto_front([1, 2, 3, 2], [9, 5, 1, 4]).tolist()
-    [2, 1, 0]
-    """
-    if len(rewards) != 2 or np.shape(rewards[0]) != np.shape(rewards[1]) or np.ndim(rewards[0]) != 1:
-        raise ValueError(f"rewards must be two lists of one length, got shapes {[np.shape(r) for r in rewards]}")
-    first, second = (numbers("rewards", r) for r in rewards)
-    order = np.lexsort((-second, -first))
-    order = order[~(np.isnan(first) | np.isnan(second))[order]]
-    best = np.concatenate(([-np.inf], np.maximum.accumulate(second[order])[:-1])) if order.size else order
-    return order[second[order] > best]

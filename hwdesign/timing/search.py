@@ -1,0 +1,193 @@
+"""Search over everything a deployment can choose: formats, GPUs, plans of both parts and how many sequences are in flight."""
+
+import numpy as np
+
+from hwdesign._check import dims, positive, single, whole
+from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas.pipeline import schedule
+from hwdesign.models.sharding import stage_layers
+from hwdesign.timing.estimate import prefill_step, prefill_steps
+from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
+from hwdesign.timing.pipeline import stage_times
+
+RESERVE = 0.1  # share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
+
+
+def decode_candidates(
+    model, device, recipes, *, gpus, batch, input_tokens, output_tokens, kinds=KINDS, together=False, reserve=RESERVE
+):
+    """Every way to decode: all layouts over these numbers of GPUs, in all formats, at all batches.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipes : str, Recipe or sequence of them
+        Formats to try.
+    gpus : sequence of int
+        Numbers of GPUs of one worker.
+    batch : sequence of int
+        Sequences in flight over the GPUs of a worker.
+    input_tokens, output_tokens : int
+        Length of a prompt and of an answer [token]; a step sees the prompt and half the answer.
+    kinds : sequence of str
+        Kinds of attention plans, see `attention_kind`.
+    together : bool
+        Whether the same GPUs prefill, too: each step then carries its share of the other sequences' prompts, as in
+        `time_per_output_token`. By default other GPUs do.
+    reserve : float
+        Share of the memory that stays free.
+
+    Returns
+    -------
+    dict of str to ndarray, each of shape (candidates,)
+        recipe, attention and ffn (objects), gpus, batch; seconds between two tokens of a sequence [s]; user_rate, its inverse
+        [token/s]; gpu_rate, tokens per second and GPU [token/s]; memory with activations [byte]; fits.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range or a name is unknown.
+
+    Notes
+    -----
+    Source: `decode_sweep`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> load = {"gpus": (1, 2), "batch": [1, 8], "input_tokens": 1000, "output_tokens": 100}
+    >>> found = decode_candidates(config.load("llama-3.1-8b"), "H100_SXM", ["bf16", "fp8"], **load)
+    >>> found["fits"].shape, candidate_text(found, 0)
+    ((16,), 'bf16, 1 GPU, batch 1: attention tp 1, ffn tp 1')
+    """
+    input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
+    batch = np.atleast_1d(*dims(batch=batch))
+    reserve = single("reserve", reserve)
+    context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
+    for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
+        form = as_recipe(form)
+        found = decode_sweep(model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds)
+        seconds, pairs, steps = found["seconds"], found["layouts"], found["steps"]
+        memory = np.array([s.memory + s.activations for s in steps]).reshape(len(pairs), len(batch))
+        fits = np.array([s.fits(reserve) for s in steps]).reshape(memory.shape)
+        if together:
+            first = prefill_steps(model, device, form, pairs, context=input_tokens)
+            each = np.array([s.seconds / a.dp for s, (a, _) in zip(first, pairs, strict=True)])
+            seconds = seconds + (batch - 1) / output_tokens * each[:, None]
+            fits &= np.array([s.fits(reserve) for s in first])[:, None]
+        objects = np.empty((3, len(pairs)), dtype=object)
+        objects[0], objects[1:] = form, np.array([*pairs, (None, None)], dtype=object)[:-1].T
+        wide = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
+        parts.append([*wide, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()])
+    names = ("recipe", "attention", "ffn", "gpus", "batch", "seconds", "memory", "fits")
+    table = dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return table | {"user_rate": 1 / table["seconds"], "gpu_rate": table["batch"] / table["seconds"] / table["gpus"]}
+
+
+def candidate_text(candidates, i):
+    """What it takes to run a candidate again, in words.
+
+    Parameters
+    ----------
+    candidates : dict
+        From `decode_candidates`.
+    i : int
+        Which of them.
+
+    Returns
+    -------
+    str
+        Formats, GPUs, batch and the two plans; ways of 1 are left out; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> from hwdesign.models.steps import Plan
+    >>> one = {"recipe": ["fp8"], "gpus": [8], "batch": [64], "attention": [Plan(dp=8)], "ffn": [Plan(ep=8, gather=True)]}
+    >>> candidate_text(one, 0)
+    'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
+    """
+    count, (a, f) = int(candidates["gpus"][i]), (candidates[part][i] for part in ("attention", "ffn"))
+    ways = [
+        " ".join([f"{n} {getattr(p, n)}" for n in ("tp", "dp", "kvp", "ep") if getattr(p, n) > 1] or ["tp 1"]) for p in (a, f)
+    ]
+    name = getattr(candidates["recipe"][i], "name", candidates["recipe"][i])
+    head = f"{name}, {count} GPU{'s' if count > 1 else ''}, batch {candidates['batch'][i]:.0f}"
+    return f"{head}: attention {ways[0]}, ffn {ways[1]}{' gather' if f.gather else ''}"
+
+
+def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, reserve=RESERVE):
+    """Ways to prefill: groups of GPUs, each prompt on one data-parallel group of them, in chunks through pipeline stages.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    device : str or Device
+        Accelerator.
+    recipe : str or Recipe
+        Formats.
+    tokens : int
+        Length of a prompt [token].
+    gpus : sequence of int
+        Numbers of GPUs of one stage.
+    stages : sequence of int
+        Numbers of stages.
+    chunk : int
+        Largest chunk [token]; the prompt is cut into chunks of this size and a rest.
+    reserve : float
+        Share of the memory that stays free.
+
+    Returns
+    -------
+    dict of str to ndarray, each of shape (workers,)
+        attention and ffn (objects), of one stage; stages; gpus of the worker; first_token, from the first chunk to the first
+        token [s]; gpu_seconds of a prompt when prompts follow each other without a gap [s]; fits.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, a name is unknown, or there are more stages than layers.
+
+    Notes
+    -----
+    Attention is tensor or data parallel, the rest tensor or expert parallel: mixed plans are left out. Stages hold equally many
+    layers. Source: `stage_times`, `schedule`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> m = config.load("llama-3.1-8b")
+    >>> found = prefill_workers(m, "H100_SXM", "fp8", tokens=32768, gpus=(1, 2), stages=(1, 4))
+    >>> found["gpus"].tolist(), bool(found["first_token"][1] < found["first_token"][0] / 2)
+    ([1, 4, 2, 8, 2, 8], True)
+    """
+    tokens, chunk = whole(tokens=tokens, chunk=chunk)
+    reserve, _ = single("reserve", reserve), positive(gpus=gpus, stages=stages)
+    sizes = np.diff([*range(0, tokens, chunk), tokens])
+    rows = []
+    for attention, ffn in [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)]:
+        plans = {"attention": attention, "ffn": ffn, "batch": attention.dp}
+        layers, sent = stage_times(model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans)
+        last = prefill_step(model, device, recipe, context=tokens, cached=tokens - sizes[-1], **plans)
+        for p in np.atleast_1d(stages).tolist():
+            ends = np.cumsum(stage_layers(len(model.blocks), p))[:-1]
+            times = np.stack([part.sum(axis=1) for part in np.split(layers, ends, axis=1)], axis=1)
+            done = schedule(times, send=sent if p > 1 else 0.0)[1][-1, -1]
+            cost = times.sum(axis=0).max() * attention.gpus * p / attention.dp
+            room = last.memory / p + last.activations <= (1 - reserve) * last.capacity
+            rows.append((attention, ffn, p, attention.gpus * p, done, cost, room))
+    names = ("attention", "ffn", "stages", "gpus", "first_token", "gpu_seconds", "fits")
+    kinds = (object, object, int, int, float, float, bool)
+    return {n: np.array(x, dtype=kind) for n, x, kind in zip(names, zip(*rows, strict=True), kinds, strict=True)}
+
+
+def _pure(attention, ffn):
+    """Whether each part is spread in one way, and nothing is cut or gathered."""
+    return attention.kvp == 1 and min(attention.tp, attention.dp) == 1 and min(ffn.tp, ffn.ep) == 1 and not ffn.gather

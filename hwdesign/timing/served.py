@@ -1,0 +1,173 @@
+"""Published serving points beside the model: which of them can be compared, with which formats and plans, and the modelled time.
+
+No constant was fitted on a serving point.
+"""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from hwdesign._check import choice
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import BF16, MXFP4, Recipe
+from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.models import config
+from hwdesign.models.steps import Plan
+from hwdesign.timing.serving import time_per_output_token
+from hwdesign.timing.silicon import measurements
+
+GROUP = ("model", "device", "framework", "precision", "moe_precision", "tp", "dp", "moe_tp", "moe_ep")
+LOAD = ("concurrency", "input_tokens", "output_tokens")
+KEY = (*GROUP, *LOAD, "speculative")
+BLOCKWISE = ("deepseek", "qwen3")  # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
+WAITING = 0.1  # share of a request's life before its first token, above which its sequences in flight are not its concurrency
+# InferenceX draws each length between 0.8 and 1 of the nominal (SemiAnalysisAI/InferenceX, commit 843c625, read 2026-11-30:
+# RANDOM_RANGE_RATIO in .github/workflows/benchmark-tmpl.yml, and benchmark_serving.py); only its runs have these lengths here
+DRAWN, MEAN = ((1024, 1024), (1024, 8192), (8192, 1024)), 0.9
+
+
+def served_recipe(model, device, framework, precision):
+    """Formats of a serving point. The cache's is not stated by the source, so the engines' defaults are taken.
+
+    TensorRT-LLM runs the checkpoints that NVIDIA quantized, whose caches are FP8; everything else defaults to BF16.
+
+    Parameters
+    ----------
+    model : str
+        Name of a config.
+    device : str
+        Name of the accelerator.
+    framework : str
+        "sglang", "trtllm" or "vllm".
+    precision : str
+        Format of the weights, as in the column `precision` of the serving points.
+
+    Returns
+    -------
+    Recipe
+        Formats; FP8 of DeepSeek and Qwen3 is `fp8_block`, and gpt-oss has MXFP4 experts, with BF16 math on Hopper.
+
+    Notes
+    -----
+    Source: the checkpoints' quantization configs, and the engines' default of the cache, `kv_cache_dtype` [bit].
+
+    Examples
+    --------
+    >>> served_recipe("llama-3.1-70b", "H200", "trtllm", "fp8").kv_cache.name, served_recipe("deepseek-r1", "H200", "trtllm", "fp8").name
+    ('fp8', 'fp8_block')
+    """
+    if model.startswith("gpt-oss"):  # its experts are MXFP4; Hopper has no FP4 math and multiplies them in BF16
+        math = BF16 if device.startswith("H") else MXFP4
+        return Recipe(name="mxfp4", weights=MXFP4, activations=math, outputs=BF16, kv_cache=BF16, math=math)
+    if precision == "fp8" and model.startswith(BLOCKWISE):
+        precision = "fp8_block"
+    recipe = as_recipe(precision)
+    return recipe if framework == "trtllm" and precision != "fp8_block" else replace(recipe, kv_cache=BF16)
+
+
+def served_plans(row):
+    """Plans of attention and of the FFN of a serving point; a dense model has one plan.
+
+    Parameters
+    ----------
+    row : mapping
+        `tp`, `dp`, `moe_tp` and `moe_ep` of the point [GPU]; `moe_tp` is NaN for a dense model.
+
+    Returns
+    -------
+    tuple of Plan
+        (attention, FFN), over the same GPUs.
+
+    Notes
+    -----
+    Source: the columns of the serving points.
+
+    Examples
+    --------
+    >>> served_plans({"tp": 1, "dp": 8, "moe_tp": 1, "moe_ep": 8})[1]
+    Plan(ep=8)
+    """
+    tp, dp = int(row["tp"]), int(row["dp"])
+    if np.isnan(row["moe_tp"]):
+        return Plan(tp=tp, dp=dp), Plan(tp=tp, dp=dp)
+    return Plan(tp=tp, dp=dp), Plan(tp=int(row["moe_tp"]), ep=int(row["moe_ep"]))
+
+
+def served_points(**equal):
+    """Published serving points, one of each kind, with the modelled time per output token and whether the two can be compared.
+
+    The match rule. Repeated points are merged first: rows with the same model, device, engine, formats, ways of splitting,
+    concurrency, lengths and label `speculative` become one, with the median of their `ttft` and `tpot`; versions and dates may
+    differ, and `runs` counts them. `matched` is true where
+
+    - one step gives one token: `speculative` is "", not "mtp" (multi-token prediction) or "unknown";
+    - the requests run rather than wait: the first token comes within a tenth of a request's life, which is
+      ``ttft + tpot * (output_tokens - 1)``. By Little's law ``concurrency * (1 - ttft / life)`` sequences decode on average, so
+      the batch of a matched point is its concurrency within 10 %. A longer wait mostly means that the cache did not fit.
+
+    The model gets the mean lengths: 0.9 of the nominal where the benchmark draws each length between 0.8 and 1 of it.
+
+    Parameters
+    ----------
+    **equal
+        Column and the value, or list of values, that it must have.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (points,)
+        The columns of `measurements("serving")` without version and date, and `runs`, `modelled` [s], `waiting` (share of the
+        life before the first token [dimensionless]) and `matched` [bool]. Tokens/s/user are `1 / tpot` and `1 / modelled`.
+
+    Raises
+    ------
+    ValueError
+        If a column does not exist; the message lists those that do.
+
+    Notes
+    -----
+    Source: `measurements("serving")`; the rule is this book's.
+
+    Examples
+    --------
+    >>> points = served_points(model="llama-3.1-70b", device="H100_SXM", matched=True, concurrency=4, output_tokens=1024, tp=2)
+    >>> [(round(float(1 / t)), round(float(1 / m))) for t, m in zip(points["tpot"], points["modelled"])][0]  # tokens/s/user
+    (57, 60)
+    """
+    rows = _points()
+    keep = np.ones(len(rows["tpot"]), bool)
+    for column, value in equal.items():
+        value = as_device(value).name if column == "device" and not isinstance(value, list | tuple) else value
+        keep &= np.isin(choice("column", column, rows), value)
+    return {name: values[keep] for name, values in rows.items()}
+
+
+@functools.cache
+def _points():
+    """All points, merged, modelled and matched."""
+    rows, groups = measurements("serving"), {}
+    for i, key in enumerate(zip(*(rows[name].tolist() for name in KEY), strict=True)):
+        groups.setdefault(str(key), []).append(i)
+    first, runs = np.array([g[0] for g in groups.values()]), np.array([len(g) for g in groups.values()])
+    out = {name: rows[name][first] for name in KEY} | {"runs": runs}
+    out |= {name: np.array([np.median(rows[name][g]) for g in groups.values()]) for name in ("ttft", "tpot")}
+    life = out["ttft"] + out["tpot"] * (out["output_tokens"] - 1)
+    out |= {"modelled": _modelled(out), "waiting": out["ttft"] / life}
+    return out | {"matched": (out["speculative"] == "") & (out["waiting"] <= WAITING)}
+
+
+def _modelled(rows):
+    """Time per output token of each row [s]."""
+    seconds, groups = np.empty(len(rows["tpot"])), {}
+    for i, key in enumerate(zip(*(rows[name].tolist() for name in GROUP), strict=True)):
+        groups.setdefault(str(key), []).append(i)
+    drawn = np.isin(rows["input_tokens"] * 1e6 + rows["output_tokens"], [i * 1e6 + o for i, o in DRAWN])
+    lengths = {name: np.where(drawn, np.round(MEAN * rows[name]), rows[name]) for name in LOAD[1:]}
+    for chosen in groups.values():
+        one = {name: rows[name][chosen[0]] for name in GROUP}
+        model, device, framework, precision = (str(one[name]) for name in ("model", "device", "framework", "precision"))
+        attention, ffn = served_plans(one)
+        load = {name: values[chosen] for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()}
+        recipe = served_recipe(model, device, framework, precision)
+        seconds[chosen] = time_per_output_token(config.load(model), device, recipe, **load, attention=attention, ffn=ffn)
+    return seconds
