@@ -58,7 +58,16 @@ _HOME = {
     **dict.fromkeys(("Staircase", "fit_staircase"), "timing.staircase"),
     **dict.fromkeys(("layer_gemm_seconds", "siblings"), "timing.depth"),
     **dict.fromkeys(
-        ("Breakdown", "decode_step", "decode_steps", "exchange_time", "expert_time", "gemm_time", "prefill_step", "prefill_steps"),
+        (
+            "Breakdown",
+            "decode_step",
+            "decode_steps",
+            "exchange_time",
+            "expert_time",
+            "gemm_time",
+            "prefill_step",
+            "prefill_steps",
+        ),
         "timing.estimate",
     ),
     **dict.fromkeys(("block_times", "stage_times"), "timing.pipeline"),

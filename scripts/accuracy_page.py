@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from calibration_cases import GEMM_BF16, GEMM_QUANTIZED, HELD_EP, attention_case, gemm_case
 from fit_calibration import fitted
-from serving_error import served, served_recipe
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
@@ -21,6 +20,7 @@ from hwdesign.models.steps import Plan
 from hwdesign.timing.calibration import constants
 from hwdesign.timing.estimate import decode_step, gemm_time
 from hwdesign.timing.gemm_kernel import TILES
+from hwdesign.timing.served import WAITING, served_points, served_recipe
 from hwdesign.timing.silicon import gemm_grid, measurements, slices, tables
 
 LABEL = '<span class="hw-label hw-{0}">{0}</span>'
@@ -278,8 +278,13 @@ def switch_lines(n=8192, k=8192):
     return m, lines
 
 
+def served():
+    """Columns of the serving points that can be compared."""
+    return served_points(matched=True)
+
+
 def served_groups():
-    """{model: (published, modelled)} of the serving sample."""
+    """{model: (published, modelled)} of the serving points that can be compared."""
     rows = served()
     names = {name: config.load(str(name)).name for name in np.unique(rows["model"])}
     merged = {}
@@ -293,7 +298,7 @@ def served_groups():
 
 
 def served_error(chosen=slice(None)):
-    """(median absolute, median signed) error of the serving sample [%]."""
+    """(median absolute, median signed) error of the serving points that can be compared [%]."""
     rows = served()
     error = 100 * (rows["modelled"][chosen] / rows["tpot"][chosen] - 1)
     return np.median(np.abs(error)), np.median(error)
@@ -320,6 +325,78 @@ def concurrency_rows():
     return out
 
 
+def outliers():
+    """The clusters of points that are far off, as a list; the numbers are those of the points."""
+    kinds = {
+        "qwen": {"model": "qwen3-235b-a22b", "device": "H200", "framework": "vllm", "tp": 2},
+        "llama": {"model": "llama-3.1-8b", "device": "H200", "framework": "vllm"},
+        "oss": {"model": "gpt-oss-120b", "device": "H200", "framework": "trtllm", "tp": 4, "moe_ep": [1, 2]},
+    }
+    q, lm, g = (served_points(matched=True, **kind) for kind in kinds.values())
+    factor = {int(n): np.median((lm["modelled"] / lm["tpot"])[lm["output_tokens"] == n]) for n in (100, 2000)}
+    slower = [np.median((g["tpot"] / g["modelled"])[g["moe_ep"] == ep]) for ep in (2, 1)]
+    load = {"model": "deepseek-r1", "framework": "sglang", "precision": "fp8", "tp": 4, "concurrency": 4, "input_tokens": 8192}
+    b300, b200 = (served_points(device=card, **load)["ttft"].item() for card in ("B300", "B200"))
+    return f"""- Qwen3-235B on 2 H200 by vLLM takes {1e3 * q["tpot"].min():.0f} to {1e3 * q["tpot"].max():.0f} ms whether {q["concurrency"].min():.0f} or {q["concurrency"].max():.0f} requests run and whether prompts have {q["input_tokens"].min():.0f} or {q["input_tokens"].max():.0f} tokens.
+- Llama-3.1-8B on H200 by vLLM: the model is {factor[100]:.1f} times too slow with answers of 100 tokens and {factor[2000]:.1f} times with 2000, so too slow where prompts count. Prompts from a cache would explain it; the
+  source does not say.
+- gpt-oss-120b on 4 H200 by TensorRT-LLM is {slower[0]:.1f} times slower than modelled at every load where the experts are split two ways by tensor and two ways by expert parallelism, {slower[1]:.1f} times with four ways by tensor parallelism.
+- DeepSeek-R1 in FP8 on 4 B300 by SGLang needs {b300:.1f} s to the first token with 4 requests of 8192 tokens, 4 B200 with an older version {b200:.1f} s: its prefill is slow, and weighs on every token."""
+
+
+def left_out():
+    """(rows, points after merging, with MTP, of unknown recipe, that wait, and of these with long answers) of the sample."""
+    points = served_points()
+    label, waits = points["speculative"], points["waiting"] > WAITING
+    waits &= label == ""
+    long = waits & (points["output_tokens"] >= 1000)
+    return points["runs"].sum(), len(label), (label == "mtp").sum(), (label == "unknown").sum(), waits.sum(), long.sum()
+
+
+def cluster_list(chosen, most=3):
+    """The points chosen as a phrase: how many, and whose most of them are."""
+    rows = served()
+    names = Counter(zip(*(rows[name][chosen].tolist() for name in ("model", "device", "framework")), strict=True))
+    parts = [
+        f"{n} of {config.load(m).name} on {device} by {FRAMEWORKS[engine]}" for (m, device, engine), n in names.most_common(most)
+    ]
+    return f"{chosen.sum()} points ({', '.join(parts)})"
+
+
+PAIR = ("1.2.0rc6.post2", "1.2.0rc6.post3", "0.5.9")  # images that served DeepSeek-R1 on B200 without MTP, with it, both
+
+
+def mtp_pairs():
+    """{(engine, format, tp, dp, moe_tp, moe_ep, concurrency, tokens in, tokens out): {label: seconds}} where both were served."""
+    rows = measurements("serving", "B200", model="deepseek-r1", version=PAIR)
+    names = ("framework", "precision", "tp", "dp", "moe_tp", "moe_ep", "concurrency", "input_tokens", "output_tokens")
+    found = {}
+    for key, label, t in zip(
+        zip(*(rows[n].tolist() for n in names), strict=True), rows["speculative"], rows["tpot"], strict=True
+    ):
+        found.setdefault(key, {})[str(label)] = t
+    return {key: times for key, times in sorted(found.items()) if len(times) == 2}
+
+
+def mtp_rows():
+    """One row a concurrency: DeepSeek-R1 in FP8 on 8 B200 by TensorRT-LLM, 1024 tokens in and out, without and with MTP."""
+    out = []
+    for (*plan, concurrency, tokens, answer), times in mtp_pairs().items():
+        if plan == ["trtllm", "fp8", 8, 1, 8, 1] and tokens == answer == 1024:
+            kind = {
+                "model": "deepseek-r1",
+                "device": "B200",
+                "framework": "trtllm",
+                "precision": "fp8",
+                "speculative": "",
+                "tp": 8,
+            }
+            load = {"moe_tp": 8, "concurrency": concurrency, "input_tokens": tokens, "output_tokens": answer}
+            cells = [f"{1e3 * t:.1f}" for t in (times[""], times["mtp"], served_points(**kind, **load)["modelled"].item())]
+            out.append([f"{concurrency:.0f}", *cells, f"{times[''] / times['mtp']:.2f}"])
+    return out
+
+
 def llama_rows():
     """The three published points of Llama-3.1-70B, with where the time goes."""
     rows, model, out = served(), config.load("llama-3.1-70b"), []
@@ -328,7 +405,8 @@ def llama_rows():
     for i in np.flatnonzero(chosen)[np.argsort(rows["tp"][chosen])]:
         plan = Plan(tp=int(rows["tp"][i]))
         recipe = served_recipe("llama-3.1-70b", "H100_SXM", "vllm", "fp8")
-        b = decode_step(model, "H100_SXM", recipe, batch=4, context=1536, attention=plan, ffn=plan)
+        context = 922 + 461  # 0.9 of the prompt and of half the answer
+        b = decode_step(model, "H100_SXM", recipe, batch=4, context=context, attention=plan, ffn=plan)
         matrices = sum(b.terms[t] for t in ("projections", "ffn", "head"))
         terms = [matrices, b.terms["attention"], b.terms["communication"], b.terms["small kernels"]]
         terms.append(rows["modelled"][i] - b.seconds)  # what the others' prompts add
@@ -452,11 +530,10 @@ def accuracy_page(table):
     absolute, signed = served_error()
     ratio = served()["modelled"] / served()["tpot"]
     error = 100 * np.abs(ratio - 1)
-    slow, fast = ratio > 1.7, ratio < 0.55
-    worst = Counter(zip(*(served()[name][slow].tolist() for name in ("model", "device", "framework")), strict=True)).most_common(
-        2
-    )
-    clusters = " and ".join(f"{n} are {model} on {device} by {FRAMEWORKS[engine]}" for (model, device, engine), n in worst)
+    slow, fast = (cluster_list(chosen) for chosen in (ratio > 1.7, ratio < 1 / 1.7))
+    speed = 100 * (1 / ratio - 1)  # of the modelled tokens/s/user
+    sampled, once, mtp, unknown, waiting, long = left_out()
+    gains = [pair[""] / pair["mtp"] for pair in mtp_pairs().values()]
     labels = "".join(LABEL.format(word) for word in ("published", "modelled"))
     s256, s257, s512, s513 = switch_numbers()
     bf16 = 100 * (
@@ -583,25 +660,48 @@ For latent attention the (batch, context) pairs are held out, not the heads. A n
 is then 64, the error of decode on GB300 in BF16 is {unseen_heads():.0f} %.""",
         f"""## Whole steps, served
 
-No constant was fitted on a serving point, but choices of the model were checked against them. The sample holds {len(ratio):,} points of servers that prefill and decode on the same GPUs,
+No constant was fitted on a serving point, but choices of the model were checked against them. The sample holds {sampled:,} different points of servers that prefill and decode on the same GPUs,
 of models whose config ships. Others collected it from several benchmark runs; versions and settings differ, and many are not published. The model adds up one decode step and
 the share of the other sequences' prefill that each step carries ({{term}}`time per output token`).
 
 Every engine is modelled with the default constants: SGLang's for GEMMs and attention, TensorRT-LLM's for all-reduce, for experts the faster of the two kernels. The format of the
-cache is not published; each engine's default is assumed.
+cache is not published; each engine's default is assumed. The benchmark InferenceX draws each prompt and answer between 0.8 and 1 of its nominal length, so the model gets 0.9 of them.
 
-The median error is **{absolute:.0f} %** ({signed:+.0f} % with its sign), the mean {np.mean(error):.0f} %. One point in ten is off by more than {np.quantile(error, 0.9):.0f} %.
+Not every point can be compared. Left out are:
 
-![Modelled against published time per output token for five families of models, on logarithmic axes in milliseconds; {np.mean(error <= 25):.0%} of the points lie within 25 per cent](accuracy_served.svg)
+- *Copies:* the source lists many points two or three times, some of DeepSeek-R1 as DeepSeek-V3. They are not among the {sampled:,}.
+- *Speculative:* in {mtp} points one step gives several tokens, by multi-token prediction (MTP). The source has no column for it; the recipes of InferenceX tell which they are.
+- *Unknown:* for {unknown} points of DeepSeek-R1 nothing published proves that they did without.
+- *Waiting:* in {waiting} more points the first token takes over a tenth of a request's life, so fewer sequences are decoded than were sent. In {long} of them the answers have 1000 tokens or more: the
+  requests queued, for memory or for prefill. In the others the answers are short beside the prompt.
+- *Repeated:* points that differ only in version and date count once, with their median; that takes away {sampled - once}.
 
-**Read the figure.** Points on the line are exact; the band is 25 %, and {np.mean(error <= 25):.0%} of the points lie in it. {slow.sum()} points are modelled more than 1.7 times too slow:
-{clusters}. {fast.sum()} are modelled at less than 0.55 of the published time.
+The remaining **{len(ratio):,} points** are compared below.
+
+The median error is **{absolute:.0f} %** ({signed:+.0f} % with its sign), the mean {np.mean(error):.0f} %. One point in ten is off by more than {np.quantile(error, 0.9):.0f} %. Counted in tokens per second of a user, the inverse, the
+median error is {np.median(np.abs(speed)):.0f} % ({np.median(speed):+.0f} % with its sign).
+
+![Modelled against published time per output token for {len(served_groups())} families of models, on logarithmic axes in milliseconds; {np.mean(error <= 25):.0%} of the points lie within 25 per cent](accuracy_served.svg)
+
+**Read the figure.** Points on the line are exact; the band is 25 %, and {np.mean(error <= 25):.0%} of the points lie in it. The model is more than 1.7 times too slow
+for {slow}, and more than 1.7 times too fast for {fast}. What the points themselves show:
+
+{outliers()}
 
 {ruler(["concurrency", "points", "median error [%]", "with sign [%]"], concurrency_rows())}
 
 :::{{dropdown}} By model, device and engine
 {ruler(["model", "device", "engine", "points", "median error [%]", "with sign [%]"], served_rows())}
 :::
+
+### What multi-token prediction hides
+
+DeepSeek-R1 in FP8 on 8 B200, tensor parallel, TensorRT-LLM, 1024 tokens in and 1024 out, time per output token [ms]:
+
+{ruler(["concurrency", "one token a step", "with MTP", "modelled, one token a step", "gain"], mtp_rows())}
+
+The source lists both under the same key. Over all {len(gains)} keys of B200 that were served both ways, MTP makes the token {min(gains):.2f} to {max(gains):.2f} times faster, {np.median(gains):.2f} times in the median. Taken for
+plain decoding, such a point looks like an engine twice as good.
 
 ### Where the time goes
 

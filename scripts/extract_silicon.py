@@ -17,7 +17,10 @@ numbers are not measurements of what they say:
 - MoE layers of SGLang with EP > 1: their tokens stay on the measured rank, so the rows are not one rank's share of a batch
   (with EP = 1 they are taken as `moe_fused`; their routing touches half of the experts, see the page Accuracy);
 - serving points whose plan cannot be read: more than eight GPUs in aggregated mode, where the ways were multiplied twice,
-  or different numbers of GPUs for attention and experts.
+  or different numbers of GPUs for attention and experts, or an unknown number of workers in disaggregated mode;
+- the copies of a serving point: the sample gathers three collections of largely the same runs.
+
+Which serving points used multi-token prediction is not in the sample but in `SPECULATIVE` of `silicon_tables.py`, with source.
 
 A shape measured with two kernels keeps the one the framework takes by default.
 """

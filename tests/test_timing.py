@@ -13,10 +13,10 @@ import calibration_cases
 import numpy as np
 import pytest
 from fit_calibration import fitted
-from serving_error import served
 
 import hwdesign as hw
 from hwdesign.timing import calibration, kernels
+from hwdesign.timing.served import served_points
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
 
@@ -242,9 +242,10 @@ def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
         assert step(attention={"tp": tp}).seconds * 1e3 == pytest.approx(published, rel=0.25)
     assert step(*CASES[0]).seconds * 1e3 == pytest.approx(20.7, rel=0.25)
     assert step(*CASES[0], ideal=True).seconds * 1e3 == pytest.approx(17.4, rel=0.02)
-    error, where = np.abs(served()["modelled"] / served()["tpot"] - 1), np.char.add(served()["model"], served()["device"])
+    served = served_points(matched=True)
+    error, where = np.abs(served["modelled"] / served["tpot"] - 1), np.char.add(served["model"], served["device"])
     medians = [np.median(error[where == at]) for at, n in Counter(where.tolist()).items() if n >= 20]
-    assert np.median(error) < 0.20 and len(medians) == 14 and max(medians) < 0.35
+    assert np.median(error) < 0.15 and len(medians) == 12 and max(medians) < 0.35
 
 
 def test_stages_of_a_server_prefill_different_prompts_at_once():

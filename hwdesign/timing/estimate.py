@@ -15,7 +15,7 @@ from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import QUANTIZED
-from hwdesign.models.steps import Exchange, Plan, attention_part, feed_forward_part, same_gpus
+from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -270,6 +270,7 @@ def decode_step(
 
     Examples
     --------
+    >>> from hwdesign.models.steps import Plan
     >>> from hwdesign.models import config
     >>> eight = Plan(tp=8)
     >>> m = config.load("llama-3.1-70b")
@@ -313,6 +314,7 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
 
     Examples
     --------
+    >>> from hwdesign.models.steps import Plan
     >>> from hwdesign.models import config
     >>> plans = [(Plan(tp=2), Plan(tp=2)), (Plan(dp=2), Plan(tp=2))]
     >>> len(decode_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000))
@@ -354,6 +356,7 @@ def prefill_steps(model, device, recipe, plans, *, context):
 
     Examples
     --------
+    >>> from hwdesign.models.steps import Plan
     >>> from hwdesign.models import config
     >>> plans = [(Plan(tp=2), Plan(tp=2)), (Plan(dp=2), Plan(tp=2))]
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))

@@ -112,7 +112,7 @@ def matched_rate(decode_rate, prefill_seconds, output_tokens):
 
     Examples
     --------
-    >>> round(matched_rate(1000.0, 2.0, 1000), 1)
+    >>> round(float(matched_rate(1000.0, 2.0, 1000)), 1)
     333.3
     """
     decode_rate, prefill_seconds, output_tokens = positive(

@@ -43,8 +43,8 @@ def decode_candidates(
     Returns
     -------
     dict of str to ndarray, each of shape (candidates,)
-        recipe, attention and ffn (objects), gpus, batch; seconds between two tokens of a sequence [s]; user_rate, its inverse
-        [token/s]; gpu_rate, tokens per second and GPU [token/s]; memory with activations [byte]; fits.
+        recipe, attention and ffn (objects), gpus, batch, context [token]; seconds between two tokens of a sequence [s];
+        user_rate, its inverse [token/s]; gpu_rate, tokens per second and GPU [token/s]; memory with activations [byte]; fits.
 
     Raises
     ------
@@ -84,6 +84,7 @@ def decode_candidates(
         parts.append([*wide, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()])
     names = ("recipe", "attention", "ffn", "gpus", "batch", "seconds", "memory", "fits")
     table = dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    table["context"] = np.full(len(table["batch"]), context)
     return table | {"user_rate": 1 / table["seconds"], "gpu_rate": table["batch"] / table["seconds"] / table["gpus"]}
 
 

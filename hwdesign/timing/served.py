@@ -54,8 +54,8 @@ def served_recipe(model, device, framework, precision):
 
     Examples
     --------
-    >>> served_recipe("llama-3.1-70b", "H200", "trtllm", "fp8").kv_cache.name, served_recipe("deepseek-r1", "H200", "trtllm", "fp8").name
-    ('fp8', 'fp8_block')
+    >>> [served_recipe(model, "H200", "trtllm", "fp8").name for model in ("llama-3.1-70b", "deepseek-r1")]
+    ['fp8', 'fp8_block']
     """
     if model.startswith("gpt-oss"):  # its experts are MXFP4; Hopper has no FP4 math and multiplies them in BF16
         math = BF16 if device.startswith("H") else MXFP4
@@ -85,8 +85,8 @@ def served_plans(row):
 
     Examples
     --------
-    >>> served_plans({"tp": 1, "dp": 8, "moe_tp": 1, "moe_ep": 8})[1]
-    Plan(ep=8)
+    >>> served_plans({"tp": 1, "dp": 8, "moe_tp": 1, "moe_ep": 8})[1].ep
+    8
     """
     tp, dp = int(row["tp"]), int(row["dp"])
     if np.isnan(row["moe_tp"]):
@@ -102,9 +102,10 @@ def served_points(**equal):
     differ, and `runs` counts them. `matched` is true where
 
     - one step gives one token: `speculative` is "", not "mtp" (multi-token prediction) or "unknown";
-    - the requests run rather than wait: the first token comes within a tenth of a request's life, which is
+    - the requests decode rather than wait: the first token comes within a tenth of a request's life, which is
       ``ttft + tpot * (output_tokens - 1)``. By Little's law ``concurrency * (1 - ttft / life)`` sequences decode on average, so
-      the batch of a matched point is its concurrency within 10 %. A longer wait mostly means that the cache did not fit.
+      the batch of a matched point is its concurrency within 10 %. Others queue, for memory or for prefill, or have answers that
+      are short beside the prompt.
 
     The model gets the mean lengths: 0.9 of the nominal where the benchmark draws each length between 0.8 and 1 of it.
 
@@ -132,7 +133,7 @@ def served_points(**equal):
     --------
     >>> points = served_points(model="llama-3.1-70b", device="H100_SXM", matched=True, concurrency=4, output_tokens=1024, tp=2)
     >>> [(round(float(1 / t)), round(float(1 / m))) for t, m in zip(points["tpot"], points["modelled"])][0]  # tokens/s/user
-    (57, 60)
+    (57, 58)
     """
     rows = _points()
     keep = np.ones(len(rows["tpot"]), bool)

@@ -172,7 +172,7 @@ def tables():
     Examples
     --------
     >>> sorted({row["file"].split("_")[0] for row in tables()})
-    ['all', 'attention', 'collectives.csv', 'gemm', 'mla', 'moe', 'serving.csv']
+    ['all', 'attention', 'collectives.csv', 'gemm', 'mla', 'moe', 'serving', 'serving.csv']
     """
     return _records("tables.csv")
 
@@ -184,7 +184,8 @@ def measurements(table, device=None, **equal):
     ----------
     table : str
         "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives", "all_to_all",
-        "serving" or "gemm_versions" (two versions of one engine, for chapter 3).
+        "serving" and "serving_disaggregated" (DeepSeek-R1 with workers apart for prefill and decode; `speculative` is "mtp"
+        where a step gives several tokens, see `served_points`) or "gemm_versions" (two versions of one engine, for chapter 3).
     device : str or Device, optional
         The first five are one file per device and need it; the others are filtered by it.
     **equal

@@ -20,6 +20,8 @@ from hwdesign.lessons.figures.expert_parallel_published import (
     unit_brackets,
 )
 from hwdesign.lessons.figures.expert_parallel_sliders import explore_copies, explore_skew, explore_width
+from hwdesign.lessons.figures.landscape import fronts, lever_bars, opening, share_bars, timeline
+from hwdesign.lessons.figures.landscape_sliders import explore_front
 from hwdesign.lessons.figures.low_precision import block_picture, error_lines, number_lines, own_formats, score_differences
 from hwdesign.lessons.figures.low_precision_sliders import explore_block, explore_outliers, explore_speedup
 from hwdesign.lessons.figures.low_precision_speed import format_roofs, peak_and_best, speedup_lines, speedup_map, waterfall
@@ -28,7 +30,6 @@ from hwdesign.lessons.figures.near_square import (
     byte_budget,
     dimension_sweep,
     layer_shapes,
-    opening,
     own_sweeps,
     pair_cost,
     saturation_ladder,
@@ -76,6 +77,7 @@ __all__ = [
     "explore_chunks",
     "explore_copies",
     "explore_depth",
+    "explore_front",
     "explore_gpus",
     "explore_k",
     "explore_layers",
@@ -90,6 +92,7 @@ __all__ = [
     "fine_steps",
     "format_roofs",
     "front_lines",
+    "fronts",
     "gantt",
     "implied_bandwidth",
     "kernel_switch",
@@ -100,6 +103,7 @@ __all__ = [
     "layout_bars",
     "layout_drawing",
     "layout_times",
+    "lever_bars",
     "line_chart",
     "machine_roofline",
     "memory_loop",
@@ -122,6 +126,7 @@ __all__ = [
     "saturation_ladder",
     "score_differences",
     "served_times",
+    "share_bars",
     "shard_map",
     "skew_ratio",
     "speedup_lines",
@@ -131,6 +136,7 @@ __all__ = [
     "tile_map",
     "time_by_aspect",
     "time_by_hidden",
+    "timeline",
     "touched_share",
     "uneven_loads",
     "unit_brackets",

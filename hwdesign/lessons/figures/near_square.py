@@ -4,11 +4,8 @@ import itertools
 
 import numpy as np
 
-from hwdesign.formulas.roofline import gemm_flops
 from hwdesign.lessons import style
 from hwdesign.models.steps import step
-from hwdesign.timing.gemm import gemm_seconds, ideal_constants
-from hwdesign.timing.silicon import gemm_grid
 
 TICKS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -306,46 +303,6 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
     ax.set_ylabel("output dimension N [element]")
     ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
     return ax
-
-
-def opening(device="GB300", precision="nvfp4", *, m=8192, n=10240, engines=("trtllm", "sglang", "vllm")):
-    """Figure 4 in one call: published throughput against K beside the bound.
-
-    Parameters
-    ----------
-    device, precision : str
-        A measured slice; the recipe has the name of the precision.
-    m, n : int
-        Fixed dimensions [element], on the measured grid.
-    engines : sequence of str
-        Frameworks to draw.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        x: K [element] (log), y: rate [PFLOP/s].
-
-    Raises
-    ------
-    ValueError
-        If a slice was not measured.
-
-    Notes
-    -----
-    Source: `hwdesign.timing.silicon`.
-
-    Examples
-    --------
-    >>> opening().get_xlabel()
-    'reduction dimension K [element]'
-    """
-    grids = {name: gemm_grid(device, precision, name) for name in engines}
-    k = next(iter(grids.values())).k
-    k = k[(k >= TICKS[0]) & (k <= TICKS[-1])]
-    work = gemm_flops(m, n, k)
-    bound = {"roofline bound": work / gemm_seconds(m, n, k, precision, ideal_constants(device, precision))}
-    measured = {name: work / grid.at(m, n, k) for name, grid in grids.items()}
-    return dimension_sweep(k, measured, modelled=bound, xlabel="reduction dimension K")
 
 
 @style.styled

@@ -1,0 +1,141 @@
+"""DeepSeek-R1 built and served against all seven guidelines, and the seven levers that bring it back, one after the other."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hwdesign.models import config
+from hwdesign.models.blocks import MoE
+from hwdesign.timing.frontier import area_under, matched_rate, pareto_front
+from hwdesign.timing.layouts import KINDS
+from hwdesign.timing.search import decode_candidates, prefill_workers
+
+START = {"experts": 1024, "width": 512, "top_k": 32, "hidden": 3600, "copies": 2, "heads": 64,
+         "recipe": "fp8_block", "gpus": (8,), "data": False, "cache": False, "stages": (1,)}  # fmt: skip
+LEVERS = {
+    "near-square experts": {"experts": 256, "width": 2048, "top_k": 8},
+    "a multiple of 512": {"hidden": 3584},
+    "wide, not deep": {"hidden": 7168, "copies": 1, "heads": 128},
+    "NVFP4": {"recipe": "nvfp4"},
+    "wide expert parallelism": {"gpus": (1, 2, 4, 8, 16, 32, 64, 72), "data": True},
+    "pipelined prefill": {"stages": (1, 2, 4, 8)},
+    "cut cache": {"cache": True},
+}  # what each guideline changes, in their order
+BATCHES = np.unique(np.round(2 ** np.arange(0, 14.01, 0.5))).astype(int)  # 28 from 1 to 16384
+WORKLOADS = {"short": (8192, 1024, 1.0), "long": (131072, 8192, 5.0)}  # prompt, answer [token], longest first token [s]
+
+
+def lever_states(without=None):
+    """Settings after each lever, all earlier ones kept.
+
+    Parameters
+    ----------
+    without : str, optional
+        A lever that is never pulled.
+
+    Returns
+    -------
+    dict of str to dict
+        "none", then the names of the levers, to their settings; sizes in [element], the rest without unit.
+
+    Notes
+    -----
+    Source: the seven guidelines of the post.
+
+    Examples
+    --------
+    >>> [s["hidden"] for s in lever_states().values()]
+    [3600, 3600, 3584, 7168, 7168, 7168, 7168, 7168]
+    """
+    settings = dict(START)
+    states = {"none": dict(settings)}
+    for name, change in LEVERS.items():
+        if name != without:
+            settings |= change
+            states[name] = dict(settings)
+    return states
+
+
+def shaped(settings):
+    """DeepSeek-R1 with the shape of these settings; with all levers pulled it is DeepSeek-R1.
+
+    Parameters
+    ----------
+    settings : dict
+        experts, width and top_k of a layer; hidden size and query heads; copies, how many layers stand for one of R1's.
+
+    Returns
+    -------
+    Model
+        Sizes in [element].
+
+    Notes
+    -----
+    Half the hidden size in twice as many layers keeps the experts' and the dense layers' parameters exactly.
+    Source: `hwdesign.models.configs`, deepseek-r1.
+
+    Examples
+    --------
+    >>> states = lever_states()
+    >>> [round(shaped(s).parameters / 1e9) for s in (states["none"], states["a multiple of 512"], states["cut cache"])]
+    [670, 667, 671]
+    """
+    r1 = config.load("deepseek-r1")
+
+    def change(block):
+        experts = {"num_experts": settings["experts"], "width": settings["width"], "top_k": settings["top_k"]}
+        ffn = replace(block.ffn, **experts) if isinstance(block.ffn, MoE) else block.ffn
+        return replace(block, mixer=replace(block.mixer, num_heads=settings["heads"]), ffn=ffn)
+
+    blocks = tuple(change(block) for block in r1.blocks for _ in range(settings["copies"]))
+    return replace(r1, hidden_size=settings["hidden"], blocks=blocks)
+
+
+def deployment(settings, workload, *, device="GB300"):
+    """The front of a model under some settings, with its prefill on other GPUs of the same kind.
+
+    Parameters
+    ----------
+    settings : dict
+        From `lever_states`.
+    workload : str or tuple of (int, int, float)
+        "short" or "long", or the lengths of prompt and answer [token] and the longest time to first token [s].
+    device : str or Device
+        Accelerator.
+
+    Returns
+    -------
+    dict
+        candidates that fit, from `decode_candidates`, with total_rate, output tokens per second and GPU of both pools [token/s];
+        front, their indices by falling user rate; area [token^2/s^2]; prefill, the cheapest worker that meets the limit.
+
+    Raises
+    ------
+    ValueError
+        If no prefill worker brings the first token in time.
+
+    Notes
+    -----
+    Source: `hwdesign.timing.search`.
+
+    Examples
+    --------
+    >>> found = deployment(START, "short")
+    >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
+    (0.61, 12300.0)
+    """
+    prompt, answer, limit = WORKLOADS[workload] if isinstance(workload, str) else workload
+    model, form, gpus = shaped(settings), settings["recipe"], settings["gpus"]
+    small = [n for n in gpus if n <= 16]
+    workers = prefill_workers(model, device, form, tokens=prompt, gpus=small, stages=settings["stages"])
+    cost = np.where(workers["fits"] & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
+    if np.isinf(cost.min()):
+        raise ValueError(f"first token must be allowed {workers['first_token'].min():.2f} s, got {limit} s")
+    kinds = [kind for kind in KINDS if settings.get(kind, True)]
+    load = {"batch": BATCHES, "input_tokens": prompt, "output_tokens": answer, "kinds": kinds}
+    found = decode_candidates(model, device, form, gpus=gpus, **load)
+    found = {name: values[found["fits"]] for name, values in found.items()}
+    found["total_rate"] = matched_rate(found["gpu_rate"], cost.min(), answer)
+    rates = found["user_rate"], found["total_rate"]
+    prefill = {name: values[cost.argmin()] for name, values in workers.items()}
+    return {"candidates": found, "front": pareto_front(*rates), "area": area_under(*rates), "prefill": prefill}

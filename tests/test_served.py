@@ -1,0 +1,165 @@
+"""Published serving points: labels against the benchmark's own lists, merging, what waits, plans, and the error of the model."""
+
+import hashlib
+from collections import Counter
+from importlib import resources
+
+import numpy as np
+import pytest
+
+import hwdesign as hw
+from hwdesign.timing.served import KEY, served_plans, served_points, served_recipe
+
+DATA = resources.files("hwdesign.timing").joinpath("data")
+SHORT, LONG, PROMPT = (1024, 1024), (1024, 8192), (8192, 1024)  # tokens in and out
+
+
+def doubling(low, high):
+    return [low * 2**i for i in range((high // low).bit_length())]
+
+
+# Recipes with multi-token prediction, DeepSeek-R1 in FP8 on 8 GPUs: lengths to (dp, moe_ep, concurrencies).
+# Source: SemiAnalysisAI/InferenceX, .github/configs/nvidia-master.yaml at commits 12ba0ae (2026-03-25), 5d51707 (2026-02-05) and
+# bf34567 (2026-01-14), read 2026-11-30.
+WITH_MTP = {
+    ("B200", "sglang", "0.5.9"): {load: [(1, 1, doubling(4, 512))] for load in (SHORT, LONG, PROMPT)},
+    ("B200", "trtllm", "1.2.0rc6.post3"): {
+        SHORT: [(1, 1, doubling(4, 128)), (8, 8, [256])],
+        LONG: [(1, 1, doubling(4, 64)), (8, 8, [128, 256])],
+        PROMPT: [(1, 1, doubling(4, 256))],
+    },
+    ("H200", "trtllm", "1.1.0rc2.post2"): {
+        SHORT: [(1, 8, doubling(4, 64)), (8, 8, [128, 256])],
+        LONG: [(1, 8, doubling(4, 128)), (8, 8, [256])],
+        PROMPT: [(1, 8, doubling(4, 32)), (8, 8, [64, 128, 256])],
+    },
+}
+
+
+def records(**equal):
+    rows = hw.measurements("serving", **equal)
+    return [dict(zip(rows, values, strict=True)) for values in zip(*(v.tolist() for v in rows.values()), strict=True)]
+
+
+@pytest.mark.parametrize("run", WITH_MTP, ids=" ".join)
+def test_points_with_multi_token_prediction_are_exactly_those_of_the_recipe(run):
+    device, framework, version = run
+    rows = records(device=device, model="deepseek-r1", precision="fp8", framework=framework, version=version, speculative="mtp")
+    found = Counter((int(r["input_tokens"]), int(r["output_tokens"]), r["dp"], r["moe_ep"], r["concurrency"]) for r in rows)
+    listed = {(*load, dp, ep, n) for load, plans in WITH_MTP[run].items() for dp, ep, many in plans for n in many}
+    assert set(found) == listed and set(found.values()) == {1} and len(listed) in (21, 24)
+    assert all(r["tp"] * r["dp"] == 8 for r in rows)
+
+
+def test_each_point_is_there_once_and_the_labels_count():
+    rows = hw.measurements("serving")
+    every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
+    assert len(every) == len(set(map(str, every))) == 1496
+    assert Counter(rows["speculative"].tolist()) == {"": 1396, "mtp": 93, "unknown": 7}
+    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1"} and "deepseek-v3" not in rows["model"]
+    assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post3"]) == {"mtp"}
+    assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post2"]) == {""}
+
+
+def test_one_key_with_and_without_prediction():
+    rows = records(device="B200", model="deepseek-r1", precision="fp8", tp=8, framework="trtllm", concurrency=4)
+    rows = {r["speculative"]: r for r in rows if r["version"] > "1.2" and (r["input_tokens"], r["output_tokens"]) == SHORT}
+    assert [round(1e3 * rows[label]["tpot"], 2) for label in ("", "mtp")] == [10.30, 5.38]
+    assert rows[""]["tpot"] / rows["mtp"]["tpot"] == pytest.approx(1.91, abs=0.01)
+    both = served_points(model="deepseek-r1", device="B200", framework="sglang", precision="fp8", tp=8, concurrency=4)
+    plain, fast = (sorted(both["tpot"][both["speculative"] == label]) for label in ("", "mtp"))
+    assert len(plain) == len(fast) == 3 and all(np.array(fast) < 0.8 * np.array(plain))
+
+
+def test_repeated_points_are_one_with_their_median():
+    rows, points = hw.measurements("serving"), served_points()
+    assert points["runs"].sum() == len(rows["tpot"]) and len(points["tpot"]) == 1495
+    twice = {name: values[points["runs"] > 1].item() for name, values in points.items()}  # gpt-oss on H200, at two dates
+    assert twice["runs"] == 2 and twice["tpot"] == pytest.approx((18.2932e-3 + 18.4683e-3) / 2)
+    keys = list(zip(*(points[name].tolist() for name in KEY), strict=True))
+    assert len(set(map(str, keys))) == len(keys)
+
+
+def test_waiting_points_are_left_out():
+    kind = {"model": "llama-3.1-70b", "device": "H200", "precision": "fp8", "tp": 1, "input_tokens": 8192}
+    queued = served_points(**kind, concurrency=128)
+    assert queued["ttft"] == pytest.approx([127.8], abs=0.05) and queued["waiting"] > 0.6 and not queued["matched"].any()
+    assert queued["modelled"].item() > 0.2 and queued["tpot"].item() < 0.1  # it decoded a batch that was far smaller
+    assert served_points(**kind, concurrency=4)["matched"].all()
+    points = served_points(matched=True)
+    assert points["waiting"].max() <= 0.1 and set(points["speculative"]) == {""}
+    decoding = points["concurrency"] * (1 - points["waiting"])  # Little's law
+    assert (decoding >= 0.9 * points["concurrency"]).all()
+
+
+def test_error_of_the_speed_of_a_user_on_the_matched_points():
+    points = served_points(matched=True)
+    error = points["tpot"] / points["modelled"] - 1  # of tokens/s/user
+    assert len(error) == 1219 and np.median(np.abs(error)) < 0.13 and abs(np.median(error)) < 0.05
+    assert np.mean(np.abs(error) < 0.3) > 0.88
+    for model in set(points["model"]):
+        assert np.median(np.abs(error[points["model"] == model])) < 0.2, model
+    hidden = served_points(speculative="mtp")
+    assert np.median(hidden["tpot"] / hidden["modelled"] - 1) < -0.25  # taken for plain, it would look like a slow model
+
+
+def test_lengths_are_the_mean_ones_where_the_benchmark_draws_them():
+    kind = {"model": "llama-3.1-70b", "device": "H100_SXM", "tp": 2, "concurrency": 4}
+    plan, model = hw.Plan(tp=2), hw.config.load("llama-3.1-70b")
+    recipe = served_recipe("llama-3.1-70b", "H100_SXM", "vllm", "fp8")
+    load = {"concurrency": 4, "input_tokens": 922, "output_tokens": 922}
+    by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan)
+    assert served_points(**kind, input_tokens=1024, output_tokens=1024)["modelled"].item() == pytest.approx(float(by_hand))
+    drawn = served_points(input_tokens=[1024, 8192], output_tokens=[1024, 8192])
+    assert set(drawn["model"]) == {"llama-3.1-70b", "gpt-oss-120b", "deepseek-r1"}  # the models of InferenceX
+
+
+def test_plans_and_formats_of_a_row():
+    attention, ffn = served_plans({"tp": 1, "dp": 8, "moe_tp": 2, "moe_ep": 4})
+    assert (attention.dp, ffn.tp, ffn.ep) == (8, 2, 4)
+    dense = served_plans({"tp": 4, "dp": 1, "moe_tp": float("nan"), "moe_ep": float("nan")})
+    assert dense[0] == dense[1] == hw.Plan(tp=4)
+    cache = {f: served_recipe("llama-3.1-70b", "B200", f, "fp8").kv_cache.name for f in ("trtllm", "vllm", "sglang")}
+    assert cache == {"trtllm": "fp8", "vllm": "bf16", "sglang": "bf16"}
+    assert served_recipe("deepseek-r1", "B200", "trtllm", "fp8").name == "fp8_block"
+    assert [served_recipe("gpt-oss-120b", d, "vllm", "nvfp4").math.name for d in ("H200", "B200")] == ["bf16", "mxfp4"]
+
+
+def test_an_unknown_column_is_refused_and_a_result_can_be_changed():
+    with pytest.raises(ValueError, match="must be one of .*matched"):
+        served_points(colour="red")
+    served_points()["tpot"][0] = 0
+    assert (served_points()["tpot"] > 0).all()
+
+
+# Disaggregated ------------------------------------------------------------------------------------------------------------
+
+
+def test_disaggregated_points_have_whole_workers_in_one_rack():
+    rows = hw.measurements("serving_disaggregated")
+    assert Counter(zip(rows["device"].tolist(), rows["precision"].tolist(), strict=True)) == {
+        ("GB200", "fp8"): 33, ("GB200", "nvfp4"): 51, ("GB300", "fp8"): 30, ("GB300", "nvfp4"): 29}  # fmt: skip
+    assert set(rows["model"]) == {"deepseek-r1"} and Counter(rows["speculative"].tolist()) == {"": 128, "unknown": 15}
+    assert np.array_equal(rows["decode_gpus"], rows["decode_tp"] * rows["decode_dp"])
+    assert np.array_equal(rows["decode_gpus"], rows["decode_moe_tp"] * rows["decode_moe_ep"])
+    gpus = rows["prefill_workers"] * rows["prefill_gpus"] + rows["decode_workers"] * rows["decode_gpus"]
+    assert gpus.min() >= 8 and gpus.max() <= 72
+    every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
+    assert len(every) == len(set(every)) == 143
+
+
+def test_a_disaggregated_point_is_the_plain_one_of_its_recipe():
+    # InferenceX, dsr1-fp4-gb300-dynamo-trt at 3eb1b77 (2026-02-03), without speculation: one prefill worker of 2 GPUs, four
+    # decode workers of 8 with tensor parallel attention and whole experts; the recipe with it takes 3.57 ms at the same key
+    kind = {"precision": "nvfp4", "framework": "trtllm", "input_tokens": 1024, "output_tokens": 1024, "concurrency": 12}
+    row = {name: values.item() for name, values in hw.measurements("serving_disaggregated", "GB300", **kind).items()}
+    assert [row[f"decode_{x}"] for x in ("workers", "gpus", "tp", "dp", "moe_tp", "moe_ep")] == [4, 8, 8, 1, 1, 8]
+    assert (row["prefill_workers"], row["prefill_gpus"], row["speculative"]) == (1, 2, "")
+    assert row["tpot"] == pytest.approx(6.49e-3, abs=5e-6) and row["ttft"] == pytest.approx(0.344, abs=1e-3)
+
+
+@pytest.mark.parametrize("table", ["serving", "serving_disaggregated"])
+def test_the_files_are_those_of_the_manifest(table):
+    entry = next(row for row in hw.tables() if row["file"] == f"{table}.csv")
+    assert hashlib.sha256(DATA.joinpath(entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
+    assert int(entry["rows"]) == len(hw.measurements(table)["tpot"])
