@@ -209,7 +209,7 @@ def lever_bars(gains, *, ax=None):
         bars = ax.barh(
             row, [values[n] - 1 for n in names], 0.9 * thick, left=1, color=(style.BLUE, style.ORANGE)[i % 2], label=label
         )
-        ax.bar_label(bars, [f"{values[n]:.3g}" for n in names], fontsize=8.5, padding=3)
+        ax.bar_label(bars, [f"{values[n]:.2f}" for n in names], fontsize=8.5, padding=3)
     ax.set_xscale("log")
     top = max(x for values in gains.values() for x in values.values())
     ax.set_xlim(0.97, top * 1.25)

@@ -61,7 +61,7 @@ def machine_roofline(measurements, *, ax=None):
         at, rate = [m.flops / m.nbytes for m in mine], [m.rate / scale for m in mine]
         ax.plot(at, rate, "x", color=color, mew=1.5, label=label, zorder=3)
     ax.annotate(f"copy {fmt(found['bandwidth'], 'byte/s')}", (line[12], line[12] * found["bandwidth"] / scale), xytext=(8, -4),
-                textcoords="offset points", ha="left", va="top", color=style.GREY, fontsize=9.5)  # fmt: skip
+                textcoords="offset points", ha="left", va="top", color=style.GREY, fontsize=9.5, bbox=style.PLATE)  # fmt: skip
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         style.plain_ticks(axis, _ticks(low, high))
     ax.set_xlabel("arithmetic intensity [FLOP/byte]")
