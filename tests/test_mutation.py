@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from hwdesign.formulas import (
     tiling,
 )
 from hwdesign.lessons import samples
-from hwdesign.models.steps import Exchange, Experts
-from hwdesign.timing import estimate, gemm, silicon
+from hwdesign.models import config
+from hwdesign.models.steps import Exchange, Experts, Plan
+from hwdesign.timing import estimate, frontier, gemm, search, silicon
 from hwdesign.timing.silicon import measurements
 
 A4 = {"a": 0.5625, "b": 0.5625}
@@ -30,6 +32,23 @@ IDEAL = gemm.GemmConstants(peak_flops=15e15, bandwidth=8e12)
 LATE = [[1, 2], [3, 1], [1, 1]]  # three chunks in two stages
 LINK = Exchange(kind="combine", elements=9e6, ranks=8)
 PIECES = [[0], [np.log(3)]], [[2], [2]], [[[1]], [[5]]]  # weights 1 and 3
+
+
+PATHS = {"recipe": ["fp8"], "gpus": [8], "batch": [64], "attention": [Plan(dp=8)], "ffn": [Plan(ep=8, gather=True)]}
+
+
+def llama_candidates():
+    """Memory of Llama-3.1-8B in BF16 with one sequence of 1050 tokens, and what the columns make of each other."""
+    load = {"gpus": 1, "batch": [1], "input_tokens": 1000, "output_tokens": 100}
+    found = search.decode_candidates(config.load("llama-3.1-8b"), "H100_SXM", "bf16", **load)
+    user, rate, seconds = (found[name][0] for name in ("user_rate", "gpu_rate", "seconds"))
+    return [found["memory"][0], user * seconds, rate / user, found["context"][0]]
+
+
+def llama_workers():
+    """GPUs and stages of all workers of one and two stages of one and two GPUs."""
+    found = search.prefill_workers(config.load("llama-3.1-8b"), "H100_SXM", "fp8", tokens=8192, gpus=(1, 2), stages=(1, 2))
+    return [*found["gpus"], *found["stages"]]
 
 
 def published_layers():
@@ -130,6 +149,22 @@ ANCHORS = {
         [np.log(3), 8 / 3, 4],
     ),
     (cache_parallel, "merge_bytes"): (lambda: cache_parallel.merge_bytes(1, 128, 512, [4, 8, 64]), [99_072, 115_584, 130_032]),
+    (frontier, "pareto_front"): (lambda: frontier.pareto_front([1, 2, 3, 2], [9, 5, 1, 4]), [2, 1, 0]),
+    (frontier, "area_under"): (  # 9 + 5 + 1 squares; half of two of them
+        lambda: [frontier.area_under([1, 2, 3, 2], [9, 5, 1, 4], between=x) for x in ((0, np.inf), (1.5, 2.5))],
+        [15, 3],
+    ),
+    (frontier, "matched_rate"): (lambda: frontier.matched_rate([1000, 500], 2, [1000, 500]), [1000 / 3, 500 / 3]),
+    (frontier, "whole_workers"): (lambda: np.hstack(frontier.whole_workers((2.0, 4), (1.0, 8), 24)), [1, 2, 0.1]),
+    (search, "decode_candidates"): (  # published parameters, 128 KiB a token, a hidden vector, input and output of the head
+        llama_candidates,
+        [2 * 8_030_261_248 + 1050 * 131_072 + 2 * 4096 + 2 * (4096 + 128_256), 1, 1, 1050],
+    ),
+    (search, "candidate_text"): (
+        lambda: search.candidate_text(PATHS, 0) == "fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather",
+        True,
+    ),
+    (search, "prefill_workers"): (llama_workers, [1, 2, 2, 4, 2, 4, 1, 2, 1, 2, 1, 2]),  # tensor parallel; data parallel
     (cache_parallel, "break_even_tokens"): (lambda: cache_parallel.break_even_tokens(35e-6, 576, 8e12, 8).round(), 555_556),
 }
 
@@ -139,7 +174,11 @@ def holds(call, value):
 
 
 def off(found, factor):
-    """A result off by a factor; of an encoded tensor, its scales; of several, each."""
+    """A result off by a factor; of an encoded tensor, its scales; of several, each; of a text, the numbers in it."""
+    if isinstance(found, dict):
+        return {name: off(x, factor) if x.dtype.kind in "if" else x for name, x in found.items()}
+    if isinstance(found, str):
+        return re.sub(r"\d+", lambda number: f"{int(number[0]) * factor:g}", found)
     if isinstance(found, tuple):
         return tuple(off(x, factor) for x in found)
     return dataclasses.replace(found, scales=found.scales * factor) if dataclasses.is_dataclass(found) else found * factor
@@ -157,7 +196,7 @@ def test_anchor_holds_and_breaks_when_the_formula_is_off_by_5_percent(target, mo
 
 
 ROOMS = [attention, collectives, experts, number_formats, quantization, roofline, routing, tiling, pipeline, chunks]
-ROOMS += [cache_parallel]
+ROOMS += [cache_parallel, frontier, search]
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda m: m.__name__)

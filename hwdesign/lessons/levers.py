@@ -10,18 +10,19 @@ from hwdesign.timing.frontier import area_under, matched_rate, pareto_front
 from hwdesign.timing.layouts import KINDS
 from hwdesign.timing.search import decode_candidates, prefill_workers
 
-START = {"experts": 1024, "width": 512, "top_k": 32, "hidden": 3600, "copies": 2, "heads": 64,
+START = {"experts": 1024, "width": 512, "top_k": 32, "hidden": 3600, "copies": 2, "heads": 64, "latent": 288,
          "recipe": "fp8_block", "gpus": (8,), "data": False, "cache": False, "stages": (1,)}  # fmt: skip
 LEVERS = {
     "near-square experts": {"experts": 256, "width": 2048, "top_k": 8},
     "a multiple of 512": {"hidden": 3584},
-    "wide, not deep": {"hidden": 7168, "copies": 1, "heads": 128},
+    "wide, not deep": {"hidden": 7168, "copies": 1, "heads": 128, "latent": 576},
     "NVFP4": {"recipe": "nvfp4"},
     "wide expert parallelism": {"gpus": (1, 2, 4, 8, 16, 32, 64, 72), "data": True},
     "pipelined prefill": {"stages": (1, 2, 4, 8)},
     "cut cache": {"cache": True},
 }  # what each guideline changes, in their order
-BATCHES = np.unique(np.round(2 ** np.arange(0, 14.01, 0.5))).astype(int)  # 28 from 1 to 16384
+BATCHES = np.unique(np.round(2 ** np.arange(0, 14.01, 0.25))).astype(int)  # four for each doubling, from 1 to 16384
+PREFILL_GPUS = (1, 2, 4, 8, 16)  # of one stage
 WORKLOADS = {"short": (8192, 1024, 1.0), "long": (131072, 8192, 5.0)}  # prompt, answer [token], longest first token [s]
 
 
@@ -62,7 +63,7 @@ def shaped(settings):
     Parameters
     ----------
     settings : dict
-        experts, width and top_k of a layer; hidden size and query heads; copies, how many layers stand for one of R1's.
+        experts, width and top_k of a layer; hidden size, query heads and latent; copies, how many layers stand for one of R1's.
 
     Returns
     -------
@@ -71,21 +72,23 @@ def shaped(settings):
 
     Notes
     -----
-    Half the hidden size in twice as many layers keeps the experts' and the dense layers' parameters exactly.
+    Half the hidden size in twice as many layers keeps the experts' and the dense layers' parameters exactly, and half the latent
+    the cache of a token.
     Source: `hwdesign.models.configs`, deepseek-r1.
 
     Examples
     --------
     >>> states = lever_states()
     >>> [round(shaped(s).parameters / 1e9) for s in (states["none"], states["a multiple of 512"], states["cut cache"])]
-    [670, 667, 671]
+    [669, 665, 671]
     """
     r1 = config.load("deepseek-r1")
 
     def change(block):
         experts = {"num_experts": settings["experts"], "width": settings["width"], "top_k": settings["top_k"]}
         ffn = replace(block.ffn, **experts) if isinstance(block.ffn, MoE) else block.ffn
-        return replace(block, mixer=replace(block.mixer, num_heads=settings["heads"]), ffn=ffn)
+        parts = {"kv_rank": settings["latent"] * 8 // 9, "rope_dim": settings["latent"] // 9}  # 512 and 64 of 576
+        return replace(block, mixer=replace(block.mixer, num_heads=settings["heads"], **parts), ffn=ffn)
 
     blocks = tuple(change(block) for block in r1.blocks for _ in range(settings["copies"]))
     return replace(r1, hidden_size=settings["hidden"], blocks=blocks)
@@ -122,12 +125,11 @@ def deployment(settings, workload, *, device="GB300"):
     --------
     >>> found = deployment(START, "short")
     >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
-    (0.61, 12300.0)
+    (0.54, 18400.0)
     """
     prompt, answer, limit = WORKLOADS[workload] if isinstance(workload, str) else workload
     model, form, gpus = shaped(settings), settings["recipe"], settings["gpus"]
-    small = [n for n in gpus if n <= 16]
-    workers = prefill_workers(model, device, form, tokens=prompt, gpus=small, stages=settings["stages"])
+    workers = prefill_workers(model, device, form, tokens=prompt, gpus=PREFILL_GPUS, stages=settings["stages"])
     cost = np.where(workers["fits"] & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
     if np.isinf(cost.min()):
         raise ValueError(f"first token must be allowed {workers['first_token'].min():.2f} s, got {limit} s")

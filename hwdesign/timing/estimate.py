@@ -282,7 +282,7 @@ def decode_step(
     return _time(model, clock, batch, context, 1, attention, ffn, wide, expert_kernel)
 
 
-def decode_steps(model, device, recipe, plans, *, batch, context):
+def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
     """Decode steps under many pairs of plans; what they have in common is timed once.
 
     Parameters
@@ -297,6 +297,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
         Pairs for attention and feed-forward.
     batch, context : array_like of int, broadcastable
         Sequences in flight over all GPUs; tokens that each sees [token].
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
 
     Returns
     -------
@@ -321,7 +323,7 @@ def decode_steps(model, device, recipe, plans, *, batch, context):
     2
     """
     clock = Clock(device, recipe)
-    return [_time(model, clock, batch, context, 1, attention, ffn, (), None) for attention, ffn in plans]
+    return [_time(model, clock, batch, context, 1, attention, ffn, wide, None) for attention, ffn in plans]
 
 
 def prefill_steps(model, device, recipe, plans, *, context):

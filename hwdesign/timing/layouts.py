@@ -88,7 +88,7 @@ def _accepted(part, *arguments, **load):
     return True
 
 
-def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
+def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wide=()):
     """Decode steps of every layout over these numbers of GPUs, at every batch.
 
     Parameters
@@ -107,6 +107,8 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
         Numbers of GPUs.
     kinds : sequence of str
         Kinds of attention plans, see `attention_kind`.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
 
     Returns
     -------
@@ -132,7 +134,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS):
     """
     kinds = [choice("kinds", kind, {name: name for name in KINDS}) for kind in np.atleast_1d(kinds).tolist()]
     pairs = [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
-    steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context)
+    steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context, wide=wide)
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
     return {"layouts": pairs, "steps": steps} | {name: np.array(values) for name, values in found.items()}

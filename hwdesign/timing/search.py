@@ -14,7 +14,7 @@ RESERVE = 0.1  # share of the memory that engines leave free by default: vLLM 0.
 
 
 def decode_candidates(
-    model, device, recipes, *, gpus, batch, input_tokens, output_tokens, kinds=KINDS, together=False, reserve=RESERVE
+    model, device, recipes, *, gpus, batch, input_tokens, output_tokens, kinds=KINDS, wide=(), together=False, reserve=RESERVE
 ):
     """Every way to decode: all layouts over these numbers of GPUs, in all formats, at all batches.
 
@@ -34,6 +34,8 @@ def decode_candidates(
         Length of a prompt and of an answer [token]; a step sees the prompt and half the answer.
     kinds : sequence of str
         Kinds of attention plans, see `attention_kind`.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`; in decode alone.
     together : bool
         Whether the same GPUs prefill, too: each step then carries its share of the other sequences' prompts, as in
         `time_per_output_token`. By default other GPUs do.
@@ -69,7 +71,7 @@ def decode_candidates(
     context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
     for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
         form = as_recipe(form)
-        found = decode_sweep(model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds)
+        found = decode_sweep(model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide)
         seconds, pairs, steps = found["seconds"], found["layouts"], found["steps"]
         memory = np.array([s.memory + s.activations for s in steps]).reshape(len(pairs), len(batch))
         fits = np.array([s.fits(reserve) for s in steps]).reshape(memory.shape)
@@ -80,8 +82,8 @@ def decode_candidates(
             fits &= np.array([s.fits(reserve) for s in first])[:, None]
         objects = np.empty((3, len(pairs)), dtype=object)
         objects[0], objects[1:] = form, np.array([*pairs, (None, None)], dtype=object)[:-1].T
-        wide = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
-        parts.append([*wide, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()])
+        repeated = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
+        parts.append([*repeated, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()])
     names = ("recipe", "attention", "ffn", "gpus", "batch", "seconds", "memory", "fits")
     table = dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     table["context"] = np.full(len(table["batch"]), context)
