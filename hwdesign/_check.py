@@ -5,6 +5,8 @@ from numbers import Number
 
 import numpy as np
 
+PLAIN = (int, float, np.float64)  # numbers that need no look at their kind
+
 
 def dims(**named):
     """Named dimensions [element] as float64 arrays, each a whole number >= 1 (lists, ints and arrays accepted).
@@ -13,7 +15,7 @@ def dims(**named):
     """
     out = []
     for name, value in named.items():
-        if type(value) is int and 1 <= value < 2**53:  # most of them, and a search asks a million times
+        if type(value) in PLAIN and 1 <= value < 2**53 and value % 1 == 0:  # most of them, and a search asks a million times
             out.append(np.asarray(float(value)))
             continue
         array = numbers(name, value)
@@ -38,6 +40,9 @@ def positive(**named):
     """Named quantities as float64 arrays, each > 0 and not NaN; infinity is accepted (it is a limit, not a mistake)."""
     out = []
     for name, value in named.items():
+        if type(value) in PLAIN and 0 < value < 2**53:
+            out.append(np.asarray(float(value)))
+            continue
         array = numbers(name, value)
         if array.size and not array.min() > 0:
             raise ValueError(f"{name} must be > 0, got {_first(array, ~(array > 0))}")

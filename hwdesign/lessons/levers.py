@@ -1,5 +1,6 @@
 """DeepSeek-R1 built and served against all seven guidelines, and the seven levers that bring it back, one after the other."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from hwdesign.timing.frontier import area_under, matched_rate, pareto_front
 from hwdesign.timing.layouts import KINDS
 from hwdesign.timing.search import decode_candidates, prefill_workers
 
+STAGES = (1, 2, 4, 8)  # of a prefill pipeline
 START = {"experts": 1024, "width": 512, "top_k": 32, "hidden": 3600, "copies": 2, "heads": 64, "latent": 288,
          "recipe": "fp8_block", "gpus": (8,), "data": False, "cache": False, "stages": (1,)}  # fmt: skip
 LEVERS = {
@@ -17,12 +19,13 @@ LEVERS = {
     "a multiple of 512": {"hidden": 3584},
     "wide, not deep": {"hidden": 7168, "copies": 1, "heads": 128, "latent": 576},
     "NVFP4": {"recipe": "nvfp4"},
-    "wide expert parallelism": {"gpus": (1, 2, 4, 8, 16, 32, 64, 72), "data": True},
-    "pipelined prefill": {"stages": (1, 2, 4, 8)},
+    "wide expert parallelism": {"gpus": (1, 2, 4, 8, 16, 32, 64), "data": True},
+    "pipelined prefill": {"stages": STAGES},
     "cut cache": {"cache": True},
 }  # what each guideline changes, in their order
+SHAPE = ("experts", "width", "top_k", "hidden", "copies", "heads", "latent")  # what is the model's, not the service's
 BATCHES = np.unique(np.round(2 ** np.arange(0, 14.01, 0.25))).astype(int)  # four for each doubling, from 1 to 16384
-PREFILL_GPUS = (1, 2, 4, 8, 16)  # of one stage
+PREFILL_GPUS = (1, 2, 4, 8)  # of one stage
 WORKLOADS = {"short": (8192, 1024, 1.0), "long": (131072, 8192, 5.0)}  # prompt, answer [token], longest first token [s]
 
 
@@ -94,8 +97,8 @@ def shaped(settings):
     return replace(r1, hidden_size=settings["hidden"], blocks=blocks)
 
 
-def deployment(settings, workload, *, device="GB300"):
-    """The front of a model under some settings, with its prefill on other GPUs of the same kind.
+def deployment(settings, workload):
+    """The front of a model under some settings on GB300s, with its prefill on other ones.
 
     Parameters
     ----------
@@ -103,8 +106,6 @@ def deployment(settings, workload, *, device="GB300"):
         From `lever_states`.
     workload : str or tuple of (int, int, float)
         "short" or "long", or the lengths of prompt and answer [token] and the longest time to first token [s].
-    device : str or Device
-        Accelerator.
 
     Returns
     -------
@@ -128,16 +129,31 @@ def deployment(settings, workload, *, device="GB300"):
     (0.54, 18400.0)
     """
     prompt, answer, limit = WORKLOADS[workload] if isinstance(workload, str) else workload
-    model, form, gpus = shaped(settings), settings["recipe"], settings["gpus"]
-    workers = prefill_workers(model, device, form, tokens=prompt, gpus=PREFILL_GPUS, stages=settings["stages"])
-    cost = np.where(workers["fits"] & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
+    shape, form = tuple(settings[name] for name in SHAPE), settings["recipe"]
+    workers = _prefill(shape, form, prompt)
+    there = workers["fits"] & np.isin(workers["stages"], settings["stages"])
+    cost = np.where(there & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
     if np.isinf(cost.min()):
-        raise ValueError(f"first token must be allowed {workers['first_token'].min():.2f} s, got {limit} s")
-    kinds = [kind for kind in KINDS if settings.get(kind, True)]
-    load = {"batch": BATCHES, "input_tokens": prompt, "output_tokens": answer, "kinds": kinds}
-    found = decode_candidates(model, device, form, gpus=gpus, **load)
-    found = {name: values[found["fits"]] for name, values in found.items()}
-    found["total_rate"] = matched_rate(found["gpu_rate"], cost.min(), answer)
+        raise ValueError(f"first token must be allowed {workers['first_token'][there].min():.2f} s, got {limit} s")
+    kinds = tuple(kind for kind in KINDS if settings.get(kind, True))
+    found = _decode(shape, form, prompt, answer, settings["gpus"], kinds)
+    found = found | {"total_rate": matched_rate(found["gpu_rate"], cost.min(), answer)}
     rates = found["user_rate"], found["total_rate"]
     prefill = {name: values[cost.argmin()] for name, values in workers.items()}
     return {"candidates": found, "front": pareto_front(*rates), "area": area_under(*rates), "prefill": prefill}
+
+
+@functools.lru_cache(maxsize=32)
+def _prefill(shape, form, prompt):
+    """Prefill workers with and without stages; states that differ in decode alone share them."""
+    model = shaped(dict(zip(SHAPE, shape, strict=True)))
+    return prefill_workers(model, "GB300", form, tokens=prompt, gpus=PREFILL_GPUS, stages=STAGES)
+
+
+@functools.lru_cache(maxsize=32)
+def _decode(shape, form, prompt, answer, gpus, kinds):
+    """Candidates that fit; states that differ in prefill alone share them."""
+    model = shaped(dict(zip(SHAPE, shape, strict=True)))
+    load = {"batch": BATCHES, "input_tokens": prompt, "output_tokens": answer}
+    found = decode_candidates(model, "GB300", form, gpus=gpus, kinds=kinds, **load)
+    return {name: values[found["fits"]] for name, values in found.items()}

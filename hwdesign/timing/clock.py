@@ -43,7 +43,19 @@ class Clock:
 
     def __init__(self, device, recipe, ideal=False, framework=None):
         self.device, self.recipe, self.ideal, self.framework = as_device(device), as_recipe(recipe), ideal, framework
-        self.notes, self.known = {}, {}
+        self.notes, self.known, self.parts = {}, {}, {}
+
+    def again(self):
+        """A clock that remembers the same operations, for a step of another model or load."""
+        other = Clock(self.device, self.recipe, self.ideal, self.framework)
+        other.known = self.known
+        return other
+
+    def part(self, key, timed):
+        """A part of a step that another layout may have had, too; a clock has one model and load."""
+        if key not in self.parts:
+            self.parts[key] = timed()
+        return self.parts[key]
 
     def once(self, key, seconds):
         """Time of an operation that another step may have had, too."""
@@ -53,7 +65,8 @@ class Clock:
 
     def constants(self, operation, precision="", framework=None):
         """Fitted constants of an operation; a note where they are those of a stand-in."""
-        found = constants(operation, self.device, precision, framework)
+        key = ("constants", operation, precision, framework)
+        found = self.once(key, lambda: constants(operation, self.device, precision, framework))
         if not found.measured:
             self.notes[f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"] = None
         return found

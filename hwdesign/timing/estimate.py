@@ -370,7 +370,7 @@ def prefill_steps(model, device, recipe, plans, *, context):
 
 def prefill_step(
     model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, wide=(), ideal=False, framework=None,
-    expert_kernel=None
+    expert_kernel=None, clock=None
 ):  # fmt: skip
     """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
 
@@ -398,6 +398,8 @@ def prefill_step(
         Whose GEMM kernels; by default the first that was measured.
     expert_kernel : str, optional
         Kernel of the experts, as for `expert_time`; by default the faster one.
+    clock : Clock, optional
+        Of this device and recipe, from an earlier step: what it has timed is not timed again.
 
     Returns
     -------
@@ -424,7 +426,8 @@ def prefill_step(
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    return _time(model, Clock(device, recipe, ideal, framework), batch, context, new, attention, ffn, wide, expert_kernel)
+    clock = clock.again() if clock else Clock(device, recipe, ideal, framework)
+    return _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel)
 
 
 def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
@@ -443,8 +446,8 @@ def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel
     def inner():
         return _part(clock, feed_forward_part(model, ffn, groups, **load), low, expert_kernel)
 
-    (spent, weights, live, notes), vectors, held, stream = clock.once(("attention part", attention), outer)
-    more, heavier, wider, others = clock.once(("feed-forward part", ffn, groups), inner)
+    (spent, weights, live, notes), vectors, held, stream = clock.part(attention, outer)
+    more, heavier, wider, others = clock.part((ffn, groups), inner)
     shape = np.broadcast_shapes(*(np.shape(x) for x in (batch, context, new)))
     terms = {name: scalar_or_array(spent[name] + more[name] + np.zeros(shape)) for name in TERMS}
     memory = scalar_or_array((weights + vectors + heavier + held) / attention.pp)

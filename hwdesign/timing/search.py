@@ -6,6 +6,7 @@ from hwdesign._check import dims, positive, single, whole
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.models.sharding import stage_layers
+from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
 from hwdesign.timing.pipeline import stage_times
@@ -174,9 +175,9 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     tokens, chunk = whole(tokens=tokens, chunk=chunk)
     reserve, _ = single("reserve", reserve), positive(gpus=gpus, stages=stages)
     sizes = np.diff([*range(0, tokens, chunk), tokens])
-    rows = []
+    clock, rows = Clock(device, recipe), []
     for attention, ffn in [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)]:
-        plans = {"attention": attention, "ffn": ffn, "batch": attention.dp}
+        plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
         layers, sent = stage_times(model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans)
         last = prefill_step(model, device, recipe, context=tokens, cached=tokens - sizes[-1], **plans)
         for p in np.atleast_1d(stages).tolist():
