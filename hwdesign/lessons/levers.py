@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hwdesign._check import choice
 from hwdesign.models import config
 from hwdesign.models.blocks import MoE
 from hwdesign.timing.frontier import area_under, matched_rate, pareto_front
@@ -51,6 +52,8 @@ def lever_states(without=None):
     >>> [s["hidden"] for s in lever_states().values()]
     [3600, 3600, 3584, 7168, 7168, 7168, 7168, 7168]
     """
+    if without is not None:
+        choice("without", without, LEVERS)
     settings = dict(START)
     states = {"none": dict(settings)}
     for name, change in LEVERS.items():
@@ -134,7 +137,8 @@ def deployment(settings, workload):
     there = workers["fits"] & np.isin(workers["stages"], settings["stages"])
     cost = np.where(there & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
     if np.isinf(cost.min()):
-        raise ValueError(f"first token must be allowed {workers['first_token'][there].min():.2f} s, got {limit} s")
+        least = workers["first_token"][there].min(initial=np.inf)
+        raise ValueError(f"first token must be allowed {least:.2f} s, got {limit} s")
     kinds = tuple(kind for kind in KINDS if settings.get(kind, True))
     found = _decode(shape, form, prompt, answer, settings["gpus"], kinds)
     found = found | {"total_rate": matched_rate(found["gpu_rate"], cost.min(), answer)}

@@ -109,6 +109,8 @@ class Clock:
             work.heads,
             work.kv_heads,
             work.window,
+            work.size,
+            work.latent,
             *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
         )
         return self.once(key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c))

@@ -364,7 +364,7 @@ def prefill_steps(model, device, recipe, plans, *, context):
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
     2
     """
-    clock = Clock(device, recipe)
+    clock, context = Clock(device, recipe), np.asarray(context)
     return [_time(model, clock, a.dp * a.pp, context, context, a, f, (), None) for a, f in plans]
 
 
@@ -441,7 +441,9 @@ def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel
     def outer():
         done = attention_part(model, attention, **load)
         done.exchanges.extend(_sends(model, micro, new, attention))
-        return _part(clock, done, low, expert_kernel), *_kept(model, clock, micro * new, batch, context, attention)
+        return _part(clock, done, low, expert_kernel), *_kept(
+            model, clock, np.ceil(micro / groups) * new, batch, context, attention
+        )
 
     def inner():
         return _part(clock, feed_forward_part(model, ffn, groups, **load), low, expert_kernel)
@@ -492,11 +494,14 @@ def _kept(model, clock, tokens, batch, context, plan):
 
     Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
     """
-    each = {block: sum(w.elements for w in block.weights(model.hidden_size) if not w.matmul) for block in model.block_counts}
+    each = {
+        block: sum(w.stored * w.elements for w in block.weights(model.hidden_size) if not w.matmul)
+        for block in model.block_counts
+    }
     vectors = sum(count * each[block] for block, count in model.block_counts.items())
     same = plan.tp * plan.kvp  # GPUs with the same tokens
     table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
     cache = model.kv_bytes_per_gpu(context, plan.tp, clock.recipe.kv_cache) / plan.kvp
     held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
-    stream = np.ceil(tokens / plan.dp) * model.hidden_size * BF16.bytes
-    return (vectors + table + (model.positions + 1) * model.hidden_size) * BF16.bytes, held, stream
+    stream = tokens * model.hidden_size * BF16.bytes
+    return (vectors + table + (model.positions + 1 + model.norm_bias) * model.hidden_size) * BF16.bytes, held, stream

@@ -73,14 +73,15 @@ def area_under(*rewards, between=(0.0, np.inf)):
     (15.0, 3.0)
     """
     keep = pareto_front(*rewards)
+    least = min((np.nanmin(r) for r in map(np.asarray, rewards) if not np.isnan(r).all()), default=0.0)
     first, second = (numbers("rewards", r)[keep][::-1] for r in rewards)
     low, high = between
     if not 0 <= low < high:
         raise ValueError(f"between must be two rising numbers >= 0, got {between}")
-    if first.size and min(first[0], second[-1]) < 0:
-        raise ValueError(f"rewards must be >= 0, got {min(first[0], second[-1]):g}")
+    if least < 0:
+        raise ValueError(f"rewards must be >= 0, got {least:g}")
     ends = np.clip(np.concatenate(([0.0], first)), low, high)
-    return float(np.sum(np.diff(ends) * second))
+    return float(np.sum(np.diff(ends)[second > 0] * second[second > 0]))
 
 
 def matched_rate(decode_rate, prefill_seconds, output_tokens):
@@ -159,5 +160,5 @@ def whole_workers(prefill, decode, gpus):
     p, d = np.meshgrid(np.arange(1, gpus // sizes[0] + 1), np.arange(1, gpus // sizes[1] + 1), indexing="ij")
     used = p * sizes[0] + d * sizes[1]
     rate = np.where(used <= gpus, np.minimum(p * rates[0], d * rates[1]) / used, -np.inf)
-    best = np.lexsort((used.ravel(), -np.round(rate.ravel(), 12)))[0]
+    best = np.lexsort((used.ravel(), -np.round(rate.ravel() / rate.max(), 12)))[0]
     return int(p.flat[best]), int(d.flat[best]), float(rate.flat[best])

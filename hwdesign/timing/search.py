@@ -1,5 +1,7 @@
 """Search over everything a deployment can choose: formats, GPUs, plans of both parts and how many sequences are in flight."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from hwdesign._check import dims, positive, single, whole
@@ -9,7 +11,7 @@ from hwdesign.models.sharding import stage_layers
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
-from hwdesign.timing.pipeline import stage_times
+from hwdesign.timing.pipeline import block_times, stage_times
 
 RESERVE = 0.1  # share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
 
@@ -69,18 +71,22 @@ def decode_candidates(
     input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
     batch = np.atleast_1d(*dims(batch=batch))
     reserve = single("reserve", reserve)
+    if not 0 <= reserve < 1:
+        raise ValueError(f"reserve must be >= 0 and < 1, got {reserve:g}")
     context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
     for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
         form = as_recipe(form)
         found = decode_sweep(model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide)
         seconds, pairs, steps = found["seconds"], found["layouts"], found["steps"]
-        memory = np.array([s.memory + s.activations for s in steps]).reshape(len(pairs), len(batch))
-        fits = np.array([s.fits(reserve) for s in steps]).reshape(memory.shape)
-        if together:
+        shape = len(pairs), len(batch)
+        if together:  # a prompt's activations beside the cache of all sequences
             first = prefill_steps(model, device, form, pairs, context=input_tokens)
             each = np.array([s.seconds / a.dp for s, (a, _) in zip(first, pairs, strict=True)])
-            seconds = seconds + (batch - 1) / output_tokens * each[:, None]
-            fits &= np.array([s.fits(reserve) for s in first])[:, None]
+            seconds = seconds.reshape(shape) + (batch - 1) / output_tokens * each[:, None]
+            wider = (np.maximum(s.activations, f.activations) for s, f in zip(steps, first, strict=True))
+            steps = [replace(s, activations=most) for s, most in zip(steps, wider, strict=True)]
+        memory = np.array([s.memory + s.activations for s in steps]).reshape(shape)
+        fits = np.array([s.fits(reserve) for s in steps], dtype=bool).reshape(shape)
         objects = np.empty((3, len(pairs)), dtype=object)
         objects[0], objects[1:] = form, np.array([*pairs, (None, None)], dtype=object)[:-1].T
         repeated = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
@@ -178,18 +184,29 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     clock, rows = Clock(device, recipe), []
     for attention, ffn in [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)]:
         plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
-        layers, sent = stage_times(model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans)
-        last = prefill_step(model, device, recipe, context=tokens, cached=tokens - sizes[-1], **plans)
+        layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
+        ends = np.cumsum(sizes)
+        chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
         for p in np.atleast_1d(stages).tolist():
-            ends = np.cumsum(stage_layers(len(model.blocks), p))[:-1]
-            times = np.stack([part.sum(axis=1) for part in np.split(layers, ends, axis=1)], axis=1)
+            cuts = np.cumsum(stage_layers(len(model.blocks), p))[:-1]
+            times = np.stack([part.sum(axis=1) for part in np.split(layers, cuts, axis=1)], axis=1)
             done = schedule(times, send=sent if p > 1 else 0.0)[1][-1, -1]
             cost = times.sum(axis=0).max() * attention.gpus * p / attention.dp
-            room = last.memory / p + last.activations <= (1 - reserve) * last.capacity
+            room = np.max(chunks.memory) / p + np.max(chunks.activations) <= (1 - reserve) * chunks.capacity
             rows.append((attention, ffn, p, attention.gpus * p, done, cost, room))
     names = ("attention", "ffn", "stages", "gpus", "first_token", "gpu_seconds", "fits")
     kinds = (object, object, int, int, float, float, bool)
     return {n: np.array(x, dtype=kind) for n, x, kind in zip(names, zip(*rows, strict=True), kinds, strict=True)}
+
+
+def _layer_times(model, device, recipe, sizes, stages, plans):
+    """Times of the chunks in each layer, and to hand them over; without stages nothing is sent, so no link is needed."""
+    if np.max(stages) > 1:
+        return stage_times(model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans)
+    ends = np.cumsum(sizes)
+    blocks, rest = block_times(model, device, recipe, context=ends, cached=ends - sizes, **plans)
+    blocks[-1] += rest
+    return blocks.T, 0.0
 
 
 def _pure(attention, ffn):

@@ -39,6 +39,7 @@ def timeline(blocks, *, unit="ms", ax=None):
     'time since the request [ms]'
     """
     ax, scale = ax or style.axes(height=2.9), {"ms": 1e3, "s": 1.0}[unit]
+    form = ".0f" if unit == "ms" else ".3g"
     ends = scale * np.cumsum([seconds for _, seconds in blocks])
     starts = np.concatenate(([0.0], ends[:-1]))
     named = set()
@@ -51,9 +52,9 @@ def timeline(blocks, *, unit="ms", ax=None):
     ax.plot(seen, np.zeros(len(seen)), "|", color=style.INK, ms=16, mew=2, label="token")
     gaps = np.diff(seen)
     ax.annotate("", (0, -0.55), (seen[0], -0.55), arrowprops={"arrowstyle": "<->", "color": style.GREY, "lw": 1.2})
-    marked = {seen[0] / 2: f"first-token latency {seen[0]:.0f}"}
+    marked = {seen[0] / 2: f"first-token latency {seen[0]:{form}}"}
     for at in dict.fromkeys(int(find(gaps)) for find in (np.argmin, np.argmax) if gaps.size):
-        marked[seen[at] + gaps[at] / 2] = f"{gaps[at]:.0f}"
+        marked[seen[at] + gaps[at] / 2] = f"{gaps[at]:{form}}"
     for middle, text in marked.items():
         ax.text(middle, -0.62, text, ha="center", va="top", fontsize=9, color=style.GREY)
     ax.set_yticks([1, 0], ["GPUs", "you"])
@@ -110,7 +111,8 @@ def fronts(lines, *, points=None, cloud=None, limits=None, graded=False, logarit
         color, marker = (shades[i], None) if graded else LOOKS[i % len(LOOKS)]
         if steps:
             user, gpu = np.append(user, 0.0), np.append(gpu, gpu[-1])
-        ax.plot(user, gpu, drawstyle="steps-post" if steps else "default", color=color, marker=marker, ms=3.5, lw=1.8, label=name)
+        look = {"color": color, "marker": marker, "ms": 3.5, "lw": 1.8, "markevery": slice(0, len(user) - steps)}
+        ax.plot(user, gpu, drawstyle="steps-post" if steps else "default", label=name, **look)
     for i, (name, (user, gpu)) in enumerate((points or {}).items()):
         ax.plot(user, gpu, "x+1234"[i % 6], color=LOOKS[::-1][i % len(LOOKS)][0], ms=6, mew=1.5, label=name)
     if logarithmic:
