@@ -1372,3 +1372,7 @@ def test_solutions_are_right(capsys, chapter, start, before):
     for cell in needed:
         exec(compile(sources[cell], cell, "exec"), scope)  # each solution asserts that the checker agrees
     assert capsys.readouterr().out.count("No answer yet.") == len(asked)
+
+
+def test_plain_text_keeps_the_powers_of_a_formula():
+    assert repr(practice.Note("**Right.** `2 ** n`, then **two words**")) == "Right. `2 ** n`, then two words"

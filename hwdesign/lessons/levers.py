@@ -25,7 +25,7 @@ LEVERS = {
     "cut cache": {"cache": True},
 }  # what each guideline changes, in their order
 SHAPE = ("experts", "width", "top_k", "hidden", "copies", "heads", "latent")  # what is the model's, not the service's
-BATCHES = np.unique(np.round(2 ** np.arange(0, 14.01, 0.25))).astype(int)  # four for each doubling, from 1 to 16384
+BATCHES = np.unique(np.round(2 ** np.arange(0, 16.01, 0.25))).astype(int)  # four for each doubling, from 1 to 65536
 PREFILL_GPUS = (1, 2, 4, 8)  # of one stage
 WORKLOADS = {"short": (8192, 1024, 1.0), "long": (131072, 8192, 5.0)}  # prompt, answer [token], longest first token [s]
 

@@ -84,7 +84,7 @@ class Note:
         self.text = text
 
     def __repr__(self):
-        return self.text.replace("**", "")
+        return re.sub(r"\*\*(?=\S)(.+?)(?<=\S)\*\*", r"\1", self.text)  # bold text, but no power of a formula
 
     def _repr_markdown_(self):
         return self.text
