@@ -300,7 +300,7 @@ def test_the_search_is_wide_and_quick(r1, searches, long_candidates):
     layouts = sum(len(hw.layouts(r1, n)) for n in COUNTS)
     batches = levers.BATCHES.tolist()
     assert len(long_candidates["fits"]) == len(batches) * layouts >= 10_000
-    assert batches == sorted(set(batches)) and (batches[0], batches[-1]) == (1, 16384)
+    assert batches == sorted(set(batches)) and (batches[0], batches[-1]) == (1, 65536)
     assert set(2 ** np.arange(15)) < set(batches) and max(b / a for a, b in itertools.pairwise(batches[3:])) < 1.5
     assert min(seconds for seconds, _ in searches) < 2  # 0.45 s on two cores of a Xeon
 
