@@ -177,20 +177,6 @@ def test_every_term_has_its_colour_in_the_map(name):
 # Fronts and crossings -----------------------------------------------------------------------------------------------------
 
 
-def test_fronts_are_lines_through_their_points_in_looks_of_their_own():
-    fronts = {"a": ([30, 20, 10], [1, 4, 8]), "b": (np.array([25.0, 5.0]), np.array([2.0, 90.0])), "c": ([7], [3])}
-    ax = figures.front_lines(fronts)
-    drawn = curves(ax)
-    assert list(drawn) == list(fronts) == legend(ax.get_legend())
-    assert all(np.array_equal(drawn[name], pair) for name, pair in fronts.items())
-    for look in ("get_color", "get_marker", "get_linestyle"):
-        assert len({getattr(line, look)() for line in ax.lines}) == 3
-    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}  # nothing lies between
-    assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "log") and ax.get_xlim()[0] == 0
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("tokens/s of a user", "tokens/s of a GPU")
-    assert ticks(ax.yaxis) == ["1", "2", "5", "10", "20", "50", "100"][: len(ax.get_yticks())] and len(ax.get_yticks()) >= 6
-
-
 def test_crossings_are_bars_between_numbers_of_users():
     context, published = [2**15, 2**16, 2**18], [[8, 16], [4, 8], [np.nan, 1]]
     modelled = {"NVFP4": [15, 8, 1], "FP8": np.array([12.0, 6, 1])}
@@ -219,7 +205,6 @@ DRAW = {
     "layout_drawing": (figures.layout_drawing, (2, 2, 2)),
     "layout_bars": (figures.layout_bars, (["a", "b"], PANELS)),
     "dominant_map": (figures.dominant_map, ([1, 2], [1024, 2048], np.array([["ffn", ""]] * 2), np.array([["data", ""]] * 2))),
-    "front_lines": (figures.front_lines, ({"a": (np.array([3.0, 1]), np.array([1.0, 3]))},)),
     "crossings": (figures.crossings, ([1024, 2048], np.array([[np.nan, 8], [2, 4]]), {"a": np.array([3.0, 2])})),
 }
 

@@ -2,7 +2,7 @@
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
 from hwdesign.lessons.figures.charts import line_chart
-from hwdesign.lessons.figures.decoupled import crossings, dominant_map, front_lines, layout_bars, layout_drawing
+from hwdesign.lessons.figures.decoupled import crossings, dominant_map, layout_bars, layout_drawing
 from hwdesign.lessons.figures.decoupled_sliders import explore_batch, explore_gpus
 from hwdesign.lessons.figures.expert_parallel import (
     expert_rows,
@@ -91,7 +91,6 @@ __all__ = [
     "explore_width",
     "fine_steps",
     "format_roofs",
-    "front_lines",
     "fronts",
     "gantt",
     "implied_bandwidth",

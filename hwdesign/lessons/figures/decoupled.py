@@ -226,50 +226,6 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
 
 
 @style.styled
-def front_lines(fronts, *, ax=None):
-    """Pareto fronts: tokens per second of a GPU against tokens per second of a user.
-
-    Parameters
-    ----------
-    fronts : mapping of str to (array_like, array_like)
-        Up to three labels to tokens per second of a user and of a GPU, by falling first; steps, since nothing lies between.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        x: tokens/s of a user, y: tokens/s of a GPU (log).
-
-    Raises
-    ------
-    ValueError
-        If there are more than three.
-
-    Notes
-    -----
-    Source: Figure 1 of the post.
-
-    Examples
-    --------
-    >>> front_lines({"a": ([10, 5], [1, 2])}).get_xlabel()
-    'tokens/s of a user'
-    """
-    if len(fronts) > len(FAMILY):
-        raise ValueError(f"fronts must hold at most {len(FAMILY)}, got {len(fronts)}: {', '.join(fronts)}")
-    ax = ax or style.axes(height=4.2)
-    for (name, (user, gpu)), (_, color, marker, line) in zip(fronts.items(), FAMILY.values(), strict=False):
-        ax.step(user, gpu, where="post", color=color, marker=marker, ls=line, lw=1.5, label=name)
-    ax.set_yscale("log")
-    style.decade_ticks(ax.yaxis)
-    ax.set_xlim(left=0)
-    ax.set_xlabel("tokens/s of a user")
-    ax.set_ylabel("tokens/s of a GPU")
-    ax.legend(fontsize=9)
-    return ax
-
-
-@style.styled
 def crossings(context, published, modelled, *, ax=None):
     """From which concurrency cutting the cache wins, against the context.
 

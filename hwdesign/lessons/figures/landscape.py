@@ -4,6 +4,7 @@ import matplotlib as mpl
 import numpy as np
 
 from hwdesign.lessons import style
+from hwdesign.lessons.figures.charts import LINES
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
 from hwdesign.lessons.levers import deployment, lever_states
 
@@ -111,10 +112,11 @@ def fronts(lines, *, points=None, cloud=None, limits=None, graded=False, logarit
         color, marker = (shades[i], None) if graded else LOOKS[i % len(LOOKS)]
         if steps:
             user, gpu = np.append(user, 0.0), np.append(gpu, gpu[-1])
-        look = {"color": color, "marker": marker, "ms": 3.5, "lw": 1.8, "markevery": slice(0, len(user) - steps)}
+        line = "-" if graded else LINES[i % len(LINES)]
+        look = {"color": color, "ls": line, "marker": marker, "ms": 3.5, "lw": 1.8, "markevery": slice(0, len(user) - steps)}
         ax.plot(user, gpu, drawstyle="steps-post" if steps else "default", label=name, **look)
     for i, (name, (user, gpu)) in enumerate((points or {}).items()):
-        ax.plot(user, gpu, "x+1234"[i % 6], color=LOOKS[::-1][i % len(LOOKS)][0], ms=6, mew=1.5, label=name)
+        ax.plot(user, gpu, "x+1234"[i % 6], color=LOOKS[::-1][i % len(LOOKS)][0], ms=8, mew=1.6, label=name)
     if logarithmic:
         ax.set_yscale("log")
         style.decade_ticks(ax.yaxis)
