@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from hwdesign.lessons import figures, levers, style
 from hwdesign.lessons.figures.wide_deep import TERMS
 from hwdesign.lessons.show import webp_uri
 from hwdesign.timing.estimate import Breakdown
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def ticks(axis):
@@ -334,3 +337,11 @@ def test_the_slider_takes_as_many_places_of_a_front_as_it_says(n):
 def test_a_front_of_one_point_has_no_slider(walk):
     with pytest.raises(ValueError, match="values must hold 2 to 24 positions, got 1"):
         figures.explore_front(walk[0], walk[1][:1], walk[2])
+
+
+def test_the_opening_picture_has_the_numbers_that_are_told_of_it():
+    ends = [(line.get_ydata().max(), line.get_xdata().max()) for line in figures.opening().lines]
+    told = [f"from {ends[i][0]:.0f}{word} to {ends[i][1]:.0f}" for i, word in ((0, " of a GPU"), (-1, ""))]
+    for page in ("README.md", "book/preface.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert all(sentence in text for sentence in told), page
