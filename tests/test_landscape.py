@@ -732,6 +732,8 @@ def test_a_lever_can_be_left_out(name):
 def test_an_unknown_lever_is_refused():
     with pytest.raises(ValueError, match="without"):
         levers.lever_states(without="cut cash")
+    with pytest.raises(ValueError, match="workload must be one of short, long, got 'middle'"):
+        levers.deployment(levers.START, "middle")
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def deployment(settings, workload):
     Raises
     ------
     ValueError
-        If no prefill worker brings the first token in time.
+        If the workload is unknown or no prefill worker brings the first token in time.
 
     Notes
     -----
@@ -131,7 +131,7 @@ def deployment(settings, workload):
     >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
     (0.54, 18400.0)
     """
-    prompt, answer, limit = WORKLOADS[workload] if isinstance(workload, str) else workload
+    prompt, answer, limit = choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
     shape, form = tuple(settings[name] for name in SHAPE), settings["recipe"]
     workers = _prefill(shape, form, prompt)
     there = workers["fits"] & np.isin(workers["stages"], settings["stages"])
