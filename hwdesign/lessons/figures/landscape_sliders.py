@@ -30,7 +30,7 @@ def explore_front(candidates, front, breakdowns):
     candidates : dict
         From `hwdesign.timing.search.decode_candidates`.
     front : array_like of int
-        Indices of its Pareto front, by falling user rate; up to 7 positions are taken, evenly.
+        Indices of its Pareto front, by falling user rate; up to 6 positions are taken, evenly.
     breakdowns : mapping of int to Breakdown
         Index to the step of each point of the front.
 
@@ -57,7 +57,7 @@ def explore_front(candidates, front, breakdowns):
     """
     front = np.asarray(front)
     rates = candidates["user_rate"][front], candidates["gpu_rate"][front]
-    chosen = front[np.unique(np.linspace(0, len(front) - 1, min(7, len(front))).round().astype(int))]
+    chosen = front[np.unique(np.linspace(0, len(front) - 1, min(6, len(front))).round().astype(int))]
 
     def draw(i):
         at, step = chosen[i], breakdowns[int(chosen[i])]
