@@ -286,15 +286,8 @@ def served():
 def served_groups():
     """{model: (published, modelled)} of the serving points that can be compared."""
     rows = served()
-    names = {name: config.load(str(name)).name for name in np.unique(rows["model"])}
-    merged = {}
-    for name, label in names.items():
-        label = "DeepSeek-V3 and R1" if name.startswith("deepseek") else label
-        chosen = rows["model"] == name
-        both = merged.setdefault(label, ([], []))
-        both[0].extend(rows["tpot"][chosen])
-        both[1].extend(rows["modelled"][chosen])
-    return merged
+    chosen = {config.load(str(name)).name: rows["model"] == name for name in np.unique(rows["model"])}
+    return {label: (rows["tpot"][keep], rows["modelled"][keep]) for label, keep in chosen.items()}
 
 
 def served_error(chosen=slice(None)):
