@@ -1,0 +1,137 @@
+"""The design checklist: seven verdicts for a model on a device, with what each fix makes worse."""
+
+import functools
+from dataclasses import dataclass, replace
+
+from hwdesign.advice.case import Case
+from hwdesign.advice.rules import RULES
+from hwdesign.advice.verdict import RANK, Limits
+
+TITLES = {
+    1: "Near-square matrices, no tiny N or K",
+    2: "Dimensions in multiples of 128, better 256 or 512",
+    3: "Wide over deep",
+    4: "Low precision",
+    5: "Wide expert parallelism",
+    6: "Regular layer patterns for pipelines",
+    7: "Attention and feed-forward part decoupled",
+}
+CHAPTERS = {
+    1: "01_near_square",
+    2: "02_tile_alignment",
+    3: "03_wide_over_deep",
+    4: "04_low_precision",
+    5: "05_expert_parallelism",
+    6: "06_pipeline_patterns",
+    7: "07_decoupled_attention",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checklist:
+    """Seven verdicts about a case.
+
+    Parameters
+    ----------
+    case : Case
+        What was judged.
+    limits : Limits
+        From which cost on a verdict is a warning and a failure.
+    verdicts : tuple of Verdict
+        In the order of the guidelines.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> found = checklist(Case(model=config.load("gpt2")))
+    >>> found.status, [v.guideline for v in found.verdicts if v.findings]
+    ('fail', [2, 4])
+    """
+
+    case: Case
+    limits: Limits
+    verdicts: tuple
+
+    @property
+    def status(self):
+        """The worst of the verdicts: "ok", "warn" or "fail"."""
+        worst = max((v.status for v in self.verdicts), key=RANK.get)
+        return worst if RANK[worst] else "ok"
+
+    @property
+    def findings(self):
+        """All findings, in the order of the guidelines."""
+        return tuple(f for v in self.verdicts for f in v.findings)
+
+    def reaches(self, status):
+        """Whether a verdict is at least "warn" or "fail"."""
+        return RANK[self.status] >= RANK[status]
+
+
+def verdicts(case, limits):
+    """The seven verdicts about a case, without what their fixes make worse.
+
+    Parameters
+    ----------
+    case : Case
+        What is judged.
+    limits : Limits
+        From which cost on a verdict is a warning and a failure [dimensionless].
+
+    Returns
+    -------
+    tuple of Verdict
+        In the order of the guidelines.
+
+    Notes
+    -----
+    Source: `hwdesign.advice.rules`.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> len(verdicts(Case(model=config.load("gpt2")), Limits()))
+    7
+    """
+    return tuple(rule(case, limits) for rule in RULES.values())
+
+
+def checklist(case, limits=None):
+    """The design checklist of a case.
+
+    Parameters
+    ----------
+    case : Case
+        Model, device, formats, plans and load.
+    limits : Limits, optional
+        From which cost on a verdict is a warning (by default 5 % of the step) and a failure (20 %) [dimensionless].
+
+    Returns
+    -------
+    Checklist
+        Seven verdicts; each fix says which other verdicts it makes worse.
+
+    Notes
+    -----
+    Source: the seven guidelines of the post, whose own closing list names four of them.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> case = Case(model=config.load("llama-3.1-8b"), device="H100_SXM", batch=256, context=1024)
+    >>> [v.status for v in checklist(case).verdicts]
+    ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
+    """
+    limits = limits or Limits()
+    found = verdicts(case, limits)
+    later = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix
+
+    def told(finding):
+        if not finding.fix:
+            return finding
+        pairs = zip(found, later(finding.fix.case), strict=True)
+        worse = tuple((b.guideline, b.status, a.status) for b, a in pairs if RANK[a.status] > RANK[b.status])
+        return replace(finding, fix=replace(finding.fix, worsens=worse))
+
+    done = tuple(replace(v, findings=tuple(told(f) for f in v.findings)) for v in found)
+    return Checklist(case=case, limits=limits, verdicts=done)

@@ -1,0 +1,302 @@
+"""Siblings of a model that keep one guideline better: other widths, fewer and wider experts, fewer layers, a regular pattern."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from hwdesign._check import positive, whole
+from hwdesign.formulas.tiling import pad
+from hwdesign.models import config
+from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+
+
+def mapped(model, change, **values):
+    """A model whose blocks are changed one by one.
+
+    Parameters
+    ----------
+    model : Model
+        Where to start.
+    change : callable
+        From a block to a block.
+    **values
+        Other fields of the model, sizes in [element].
+
+    Returns
+    -------
+    Model
+        The sibling.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> mapped(config.load("gpt2"), lambda block: block, vocab_size=50304).vocab_size
+    50304
+    """
+    new = {block: change(block) for block in model.block_counts}
+    return replace(model, blocks=tuple(new[block] for block in model.blocks), **values)
+
+
+def merged_experts(model):
+    """Half as many experts of twice the width, of which a token uses half as many: the same parameters, total and active.
+
+    Parameters
+    ----------
+    model : Model
+        With experts, or without.
+
+    Returns
+    -------
+    Model or None
+        None where twice the width would be no nearer to the hidden size, or a number is odd; widths in [element].
+
+    Notes
+    -----
+    Source: guideline 1 of the post, on experts.
+
+    Examples
+    --------
+    >>> r1 = config.load("deepseek-r1")
+    >>> merged_experts(r1).blocks[-1].ffn.width
+    4096
+    """
+    experts = [b.ffn for b in model.block_counts if isinstance(b.ffn, MoE)]
+    if not experts or any(e.num_experts % 2 or e.top_k % 2 or e.width * 2**0.5 >= model.hidden_size for e in experts):
+        return None
+
+    def change(block):
+        if not isinstance(ffn := block.ffn, MoE):
+            return block
+        return replace(block, ffn=replace(ffn, num_experts=ffn.num_experts // 2, top_k=ffn.top_k // 2, width=2 * ffn.width))
+
+    return mapped(model, change)
+
+
+def squarer(model):
+    """A dense model with half as much feed-forward width on twice the hidden size, or the reverse, whichever is nearer to square.
+
+    Parameters
+    ----------
+    model : Model
+        All of whose feed-forward parts are dense.
+
+    Returns
+    -------
+    Model or None
+        With about the same parameters in its blocks: the attention's share is taken out of the feed-forward width. None where
+        the widest feed-forward part is within four times of the hidden size already, or there are experts; widths in [element].
+
+    Notes
+    -----
+    Source: guideline 1 of the post. Four times the hidden size is the usual shape.
+
+    Examples
+    --------
+    >>> from hwdesign.models.blocks import Block
+    >>> from hwdesign.models.model import Model
+    >>> block = Block(mixer=SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128), ffn=DenseFFN(width=65536))
+    >>> new = squarer(Model(name="flat", hidden_size=1024, vocab_size=32000, blocks=(block,)))
+    >>> new.hidden_size, new.blocks[0].ffn.width
+    (2048, 32128)
+    """
+    dense = [b.ffn for b in model.block_counts if isinstance(b.ffn, DenseFFN)]
+    if not dense or any(isinstance(b.ffn, MoE) for b in model.block_counts):
+        return None
+    ratio = max(f.width for f in dense) / model.hidden_size
+    if 0.25 <= ratio <= 4:
+        return None
+    hidden = int(pad(round(model.hidden_size * (2 if ratio > 4 else 0.5)), 128))
+
+    def change(block):
+        if not block.ffn:
+            return block
+        mixer, matrices = block.mixer, 3 if block.ffn.gated else 2
+        spent = 0
+        if mixer:
+            before, after = (sum(w.elements for w in mixer.weights(h) if w.matmul) for h in (model.hidden_size, hidden))
+            spent = after - before
+        width = (block.ffn.width * model.hidden_size - spent / matrices) / hidden
+        return replace(block, ffn=replace(block.ffn, width=max(128, round(width / 128) * 128)))
+
+    return mapped(model, change, hidden_size=hidden)
+
+
+@functools.cache
+def aspect_band():
+    """Hidden size over layers of the dense models that ship with the package, from 7 billion parameters on.
+
+    Returns
+    -------
+    tuple of float
+        Smallest and largest [element a layer].
+
+    Notes
+    -----
+    Source: `hwdesign.models.configs`; chapter 3 draws it.
+
+    Examples
+    --------
+    >>> [round(x) for x in aspect_band()]
+    [87, 140]
+    """
+    models = [config.load(name) for name in config.names()]
+    dense = [m for m in models if not any(isinstance(b.ffn, MoE) for b in m.block_counts) and m.parameters > 7e9]
+    aspects = [m.hidden_size / len(m.blocks) for m in dense]
+    return min(aspects), max(aspects)
+
+
+def wider(model, aspect, *, ways=1):
+    """A sibling of about the same parameters whose hidden size over layers reaches `aspect`.
+
+    Parameters
+    ----------
+    model : Model
+        Where to start.
+    aspect : float
+        Hidden size over layers to reach [element a layer].
+    ways : int
+        What query heads must stay divisible by.
+
+    Returns
+    -------
+    Model
+        Fewer layers, of each kind in proportion; widths and query heads grow with the root of what the layers lose. Key-value
+        heads stay. Sizes in [element].
+
+    Raises
+    ------
+    ValueError
+        If `aspect` is not positive or `ways` no whole number >= 1.
+
+    Notes
+    -----
+    Source: P = L (4 H^2 + 3 H H'), see `hwdesign.models.model.same_parameters`, which keeps the groups of heads instead.
+
+    Examples
+    --------
+    >>> new = wider(config.load("qwen3-235b-a22b"), 87)
+    >>> len(new.blocks), new.hidden_size, round(new.parameters / 1e9)
+    (59, 5248, 237)
+    """
+    positive(aspect=aspect)
+    (ways,) = whole(ways=ways)
+    layers = len(model.blocks)
+    target = max(1, int(layers * min(1.0, model.hidden_size / layers / aspect) ** (2 / 3)))
+    while True:
+        blocks = _thinned(model, target)
+        factor = (layers / len(blocks)) ** 0.5
+        hidden = max(128, int(np.ceil(model.hidden_size * factor / 128)) * 128)
+        if hidden / len(blocks) >= aspect or len(blocks) <= len(model.block_counts) or target == 1:
+            break
+        target -= 1
+
+    def scaled(size, multiple):
+        return max(multiple, round(size * factor / multiple) * multiple)
+
+    def change(block):
+        mixer, ffn = block.mixer, block.ffn
+        if isinstance(mixer, SelfAttention):
+            unit = int(np.lcm(mixer.num_kv_heads, ways))
+            heads = scaled(mixer.num_heads, unit if mixer.num_kv_heads < mixer.num_heads else ways)
+            kv = mixer.num_kv_heads if mixer.num_kv_heads < mixer.num_heads else heads
+            mixer = replace(mixer, num_heads=heads, num_kv_heads=kv)
+        elif isinstance(mixer, LatentAttention):
+            rank = mixer.q_rank and scaled(mixer.q_rank, 128)
+            mixer = replace(mixer, num_heads=scaled(mixer.num_heads, ways), q_rank=rank)
+        elif isinstance(mixer, Mamba2):
+            mixer = replace(mixer, num_heads=scaled(mixer.num_heads, int(np.lcm(mixer.groups, ways))))
+        if ffn:
+            ffn = replace(ffn, width=scaled(ffn.width, 128))
+        if isinstance(ffn, MoE) and ffn.shared_width:
+            ffn = replace(ffn, shared_width=scaled(ffn.shared_width, 128))
+        return replace(block, mixer=mixer, ffn=ffn)
+
+    return mapped(replace(model, blocks=blocks), change, hidden_size=hidden)
+
+
+def _thinned(model, layers):
+    """About so many blocks, of each kind in proportion and at least one, spread as before."""
+    kept = []
+    for kind, count in model.block_counts.items():
+        places = [i for i, block in enumerate(model.blocks) if block == kind]
+        wanted = max(1, round(count * layers / len(model.blocks)))
+        kept += [places[int((j + 0.5) * count / wanted)] for j in range(wanted)]
+    return tuple(model.blocks[i] for i in sorted(kept))
+
+
+def regular(model, stages):
+    """A sibling whose layers fall into equal stages: of each kind of block a multiple of `stages`, dealt evenly.
+
+    Parameters
+    ----------
+    model : Model
+        Where to start.
+    stages : int
+        Pipeline stages.
+
+    Returns
+    -------
+    Model
+        Each stage holds the same blocks in the same order; no kind vanishes. Sizes in [element] stay.
+
+    Raises
+    ------
+    ValueError
+        If `stages` is no whole number >= 1.
+
+    Notes
+    -----
+    Kinds are rounded one after the other to the multiple that keeps the sum of the parameters nearest.
+    Source: guideline 6 of the post.
+
+    Examples
+    --------
+    >>> new = regular(config.load("deepseek-r1"), 4)
+    >>> len(new.blocks), [b.ffn.kind for b in new.blocks[:2]]
+    (60, ['dense', 'MoE 8 of 256'])
+    """
+    (stages,) = whole(stages=stages)
+    counts, drift = {}, 0.0
+    size = {block: sum(w.stored * w.elements for w in block.weights(model.hidden_size)) for block in model.block_counts}
+    for block in sorted(size, key=lambda block: size[block] * model.block_counts[block]):  # what weighs most comes last
+        count = model.block_counts[block]
+        near = {max(1, count // stages) * stages, -(-count // stages) * stages}
+        counts[block] = min(sorted(near), key=lambda n: abs(drift + (n - count) * size[block]))
+        drift += (counts[block] - count) * size[block]
+    order = {block: model.blocks.index(block) for block in counts}
+    places = [(j * stages / n, order[block], block) for block, n in counts.items() for j in range(n // stages)]
+    stage = tuple(block for *_, block in sorted(places, key=lambda place: place[:2]))
+    return replace(model, blocks=stage * stages)
+
+
+def stage_blocks(model, split):
+    """How often each kind of block stands in each stage.
+
+    Parameters
+    ----------
+    model : Model
+        What is split.
+    split : sequence of int
+        Layers of each stage [layer].
+
+    Returns
+    -------
+    list of tuple of int
+        Counts of a stage, in the order of `Model.block_counts`.
+
+    Notes
+    -----
+    Source: definition.
+
+    Examples
+    --------
+    >>> stage_blocks(config.load("deepseek-r1"), (16, 15, 15, 15))
+    [(3, 13), (0, 15), (0, 15), (0, 15)]
+    """
+    ends = np.cumsum(split)
+    parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
+    return [tuple(part.count(block) for block in model.block_counts) for part in parts]

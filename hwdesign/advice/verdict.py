@@ -1,0 +1,118 @@
+"""What a guideline says about a case: verdicts with their findings, fixes and costs.
+
+A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the model or another plan on the
+same GPUs, by `decode_step`. Status by cost is "warn" and "fail" from two limits on; where a structure is broken (a tile, a
+pattern of layers) "warn", and where an engine refuses (a scale block or a row that is cut, heads that do not divide) "fail".
+"""
+
+from dataclasses import dataclass, field
+
+from hwdesign._check import single
+from hwdesign.advice.case import Case
+
+STATUSES = ("not applicable", "not modelled", "ok", "warn", "fail")
+RANK = dict(zip(STATUSES, (0, 0, 0, 1, 2), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Shares of the step's time from which a cost is a warning and a failure [dimensionless].
+
+    Examples
+    --------
+    >>> Limits().grade(0.06), Limits(warn=0.1).grade(0.06), Limits().grade(None, "warn")
+    ('warn', 'ok', 'warn')
+    """
+
+    warn: float = 0.05
+    fail: float = 0.20
+
+    def __post_init__(self):
+        warn, fail = (single(name, getattr(self, name)) for name in ("warn", "fail"))
+        if not 0 < warn <= fail <= 1:
+            raise ValueError(f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and {fail:g}")
+
+    def grade(self, cost, least="ok"):
+        """Status of a cost, or `least` if that is worse."""
+        by_cost = "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
+        return max(by_cost, least, key=RANK.get)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """What would remove a finding: in words, as a case, with its price.
+
+    `text` says what to change, `case` is the case after it; `width` and `parameters` are what it adds, as shares [dimensionless];
+    `worsens` lists (guideline, status before, status after) of what gets worse by it.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> case = Case(model=config.load("gpt2"))
+    >>> Fix(text="nothing", case=case, before=case).parameters
+    0.0
+    """
+
+    text: str
+    case: Case = field(repr=False)
+    before: Case = field(repr=False)
+    width: float = 0.0
+    worsens: tuple = ()
+
+    @property
+    def parameters(self):
+        """Parameters that it adds, as a share [dimensionless]."""
+        return self.case.model.parameters / self.before.model.parameters - 1
+
+    @property
+    def step(self):
+        """What it adds to the time of the step, as a share [dimensionless]; None where one of the two cannot be timed."""
+        if self.case.seconds is None or self.before.seconds is None:
+            return None
+        return self.case.seconds / self.before.seconds - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A dimension or plan that breaks a rule, its cost as a share of the step [dimensionless], None if unknown, and the fix.
+
+    Examples
+    --------
+    >>> Finding(guideline=2, dimension="vocabulary", value="50257", rule="tile 128", status="warn").cost is None
+    True
+    """
+
+    guideline: int
+    dimension: str
+    value: str
+    rule: str
+    status: str
+    cost: float | None = None
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What one guideline says about a case: status, the reason in a sentence, and the findings.
+
+    Examples
+    --------
+    >>> Verdict(guideline=5, status="not applicable", reason="no experts").findings
+    ()
+    """
+
+    guideline: int
+    status: str
+    reason: str
+    findings: tuple = ()
+
+    @classmethod
+    def of(cls, guideline, reason, findings=()):
+        """The verdict of the worst finding, "ok" without any."""
+        status = max((f.status for f in findings), key=RANK.get, default="ok")
+        return cls(guideline=guideline, status=status, reason=reason, findings=tuple(findings))
+
+    @classmethod
+    def cannot(cls, guideline, case):
+        """That nothing can be said, since the plans cannot run the model."""
+        return cls(guideline=guideline, status="not modelled", reason=f"the plans cannot run this model: {case.refusal}")
