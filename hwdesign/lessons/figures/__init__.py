@@ -2,6 +2,7 @@
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
 from hwdesign.lessons.figures.charts import line_chart
+from hwdesign.lessons.figures.checklist import change_steps, cost_bars, explore_load, pair_scatter, verdict_map
 from hwdesign.lessons.figures.decoupled import crossings, dominant_map, layout_bars, layout_drawing
 from hwdesign.lessons.figures.decoupled_sliders import explore_batch, explore_gpus
 from hwdesign.lessons.figures.expert_parallel import (
@@ -60,8 +61,10 @@ __all__ = [
     "block_picture",
     "bubble_map",
     "byte_budget",
+    "change_steps",
     "chunk_profile",
     "cliffs",
+    "cost_bars",
     "crossings",
     "depth_ratio",
     "dimension_sweep",
@@ -81,6 +84,7 @@ __all__ = [
     "explore_gpus",
     "explore_k",
     "explore_layers",
+    "explore_load",
     "explore_outliers",
     "explore_processors",
     "explore_skew",
@@ -116,6 +120,7 @@ __all__ = [
     "own_steps",
     "own_sweeps",
     "pair_cost",
+    "pair_scatter",
     "peak_and_best",
     "processor_count",
     "processor_strip",
@@ -125,8 +130,8 @@ __all__ = [
     "saturation_ladder",
     "score_differences",
     "served_times",
-    "share_bars",
     "shard_map",
+    "share_bars",
     "skew_ratio",
     "speedup_lines",
     "speedup_map",
@@ -139,5 +144,6 @@ __all__ = [
     "touched_share",
     "uneven_loads",
     "unit_brackets",
+    "verdict_map",
     "waterfall",
 ]

@@ -1,0 +1,189 @@
+"""The checklist over many models at once, beside published servers, and as tables."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from hwdesign._check import choice
+from hwdesign.advice.case import Case, short_plans
+from hwdesign.advice.checklist import checklist
+from hwdesign.advice.rules import regular_layers
+from hwdesign.advice.verdict import Limits
+from hwdesign.lessons.tables import Table
+from hwdesign.models import config
+from hwdesign.timing.served import served_points
+
+PLANS = ("tp", "dp", "moe_tp", "moe_ep")
+SETTING = ("model", "device", "framework", "precision", "moe_precision", *PLANS, "concurrency", "input_tokens", "output_tokens")
+PAIRS = {
+    "experts": ("moe_tp", "moe_ep"),
+    "plans": PLANS,
+    "precision": ("precision", "moe_precision"),
+}  # what a pair may differ in
+SHORT = {1: "near-square", 2: "multiples of 128", 3: "wide over deep", 4: "low precision", 5: "wide experts", 6: "regular layers",
+         7: "decoupled"}  # fmt: skip
+WORDS = {"not applicable": "n/a", "not modelled": "?"}
+
+
+def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8192):
+    """The seven verdicts about many shipped models in one setting: tensor parallel over `ways` GPUs, in the checkpoint's format.
+
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Shipped configs; by default all.
+    device : str or Device
+        Accelerator.
+    ways : int
+        GPUs, all of them tensor parallel.
+    stages : int
+        Pipeline stages that guideline 6 is judged with, each on as many GPUs.
+    batch, context : int
+        Sequences in flight; tokens that each sees [token].
+
+    Returns
+    -------
+    dict of str to tuple of Verdict
+        Name to the seven verdicts; no unit.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown or a number out of range.
+
+    Notes
+    -----
+    Source: `hwdesign.advice.checklist`.
+
+    Examples
+    --------
+    >>> [v.status for v in gallery(["llama-3.1-8b"])["llama-3.1-8b"]]
+    ['ok', 'ok', 'ok', 'warn', 'not applicable', 'ok', 'ok']
+    """
+    found = {}
+    for name in names or config.names():
+        plain, staged = short_plans(tp=ways), short_plans(tp=ways, pp=stages)
+        load = {"device": device, "batch": batch, "context": context}
+        case = Case(model=config.load(name), attention=plain[0], ffn=plain[1], **load)
+        verdicts = list(checklist(case).verdicts)
+        verdicts[5] = regular_layers(replace(case, attention=staged[0], ffn=staged[1]), Limits())
+        found[name] = tuple(verdicts)
+    return found
+
+
+def verdict_cost(verdict):
+    """Largest cost among the findings of a verdict.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        Of one guideline.
+
+    Returns
+    -------
+    float or None
+        Share of the step [dimensionless]; None without a cost.
+
+    Notes
+    -----
+    Source: `hwdesign.advice.verdict`.
+
+    Examples
+    --------
+    >>> verdict_cost(gallery(["gpt-oss-20b"])["gpt-oss-20b"][5]) is None
+    True
+    """
+    return max((f.cost for f in verdict.findings if f.cost is not None), default=None)
+
+
+def checklist_table(found, caption):
+    """A checklist as a table, one row a finding, and one for each guideline without.
+
+    Parameters
+    ----------
+    found : Checklist
+        Seven verdicts.
+    caption : str
+        What it is about, plain text.
+
+    Returns
+    -------
+    Table
+        Guideline, verdict, what, cost [per cent of the step], fix.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> checklist_table(checklist(Case(model=config.load("gpt2"))), "GPT-2").rows[1]
+    ['2 multiples of 128', 'warn', 'vocabulary 50257', '0.0', 'vocabulary 50304']
+    """
+    rows = []
+    for verdict in found.verdicts:
+        title = f"{verdict.guideline} {SHORT[verdict.guideline]}"
+        rows += [[title, f.status, f"{f.dimension} {f.value}", _percent(f.cost), _fix(f)] for f in verdict.findings]
+        rows += [] if verdict.findings else [[title, WORDS.get(verdict.status, verdict.status), verdict.reason, "–", "–"]]
+    return Table(["guideline", "verdict", "what", "cost [%]", "fix"], rows, caption=caption, kinds=["modelled"])
+
+
+def _percent(cost):
+    return "–" if cost is None else f"{100 * cost:.1f}"
+
+
+def _fix(finding):
+    if not finding.fix:
+        return "–"
+    worse = "; ".join(f"{g} gets {after}" for g, _, after in finding.fix.worsens)
+    return f"{finding.fix.text}{f' ({worse})' if worse else ''}"
+
+
+def served_pairs(differ):
+    """Pairs of published serving points that differ in one choice, beside the same two by the model.
+
+    Parameters
+    ----------
+    differ : str
+        "experts": how the experts are spread, all else equal; "plans": that or the attention plan, on the same number of GPUs;
+        "precision": the format of the weights.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (pairs,)
+        model; device; published and modelled, time of the second over that of the first [dimensionless]; first and second,
+        indices into ``served_points(matched=True)``. The second is the one that the model calls faster.
+
+    Raises
+    ------
+    ValueError
+        If `differ` is none of the three.
+
+    Notes
+    -----
+    Engine, load and everything else are the same in a pair; the runs may differ in version and date.
+    Source: `served_points`.
+
+    Examples
+    --------
+    >>> pairs = served_pairs("experts")
+    >>> len(pairs["model"]), bool((pairs["modelled"] <= 1).all())
+    (32, True)
+    """
+    free, points, groups = choice("differ", differ, PAIRS), served_points(matched=True), {}
+    for i, key in enumerate(zip(*(points[name].astype(str).tolist() for name in SETTING if name not in free), strict=True)):
+        groups.setdefault(key, []).append(i)
+    modelled = points["modelled"]
+    both = (pair for group in groups.values() for pair in itertools.combinations(group, 2))
+    pairs = [sorted(pair, key=lambda i: -modelled[i]) for pair in both if _asked(points, *pair, differ)]
+    first, second = np.array(pairs).T
+    found = {"published": points["tpot"][second] / points["tpot"][first], "modelled": modelled[second] / modelled[first]}
+    return {"model": points["model"][first], "device": points["device"][first], **found, "first": first, "second": second}
+
+
+def _asked(points, i, j, differ):
+    """Whether two points use equally many GPUs and, where formats are compared, weights of different ones."""
+    same = points["tp"][i] * points["dp"][i] == points["tp"][j] * points["dp"][j]
+    return same and (differ != "precision" or points["precision"][i] != points["precision"][j])
