@@ -24,7 +24,9 @@ book: .venv/.book  ## build the site into _build/html
 	@$(BIN)/python scripts/build_book.py
 
 test: lint book  ## lint, build the site, run every test (TORCH=0: without torch, a large download)
-	@HWDESIGN_REQUIRE_SITE=1 $(BIN)/python -m pytest --doctest-modules hwdesign tests
+	@export HWDESIGN_REQUIRE_SITE=1; failed=0; \
+	  $(BIN)/python -m pytest -n 2 -m "not alone" --doctest-modules hwdesign tests || failed=1; \
+	  $(BIN)/python -m pytest -m alone tests || failed=1; exit $$failed
 
 lint: $(TEST_STAMP)  ## check the code's style
 	@$(BIN)/ruff check . || { echo "make lint: '$(BIN)/ruff check --fix .' mends most of these"; exit 1; }

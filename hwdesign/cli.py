@@ -1,12 +1,32 @@
-"""Command line: ``hwdesign show config.json``, ``hwdesign measure``."""
+"""Command line: ``hwdesign show config.json``, ``hwdesign check config.json``, ``hwdesign measure``."""
 
 import argparse
 import json
+import os
+import re
+import shutil
 import sys
+import warnings
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import hwdesign
+from hwdesign.advice.safe import visible
 from hwdesign.units import fmt
+
+WAYS = {
+    "tp": "ways of tensor parallelism",
+    "kvp": "ways in which the cache is cut along the context",
+    "dp": "data-parallel groups of attention",
+    "ep": "ways in which the experts are spread over these GPUs",
+    "pp": "pipeline stages, also with --attention and --ffn",
+}
+CHOICES = (
+    ("format", ("text", "markdown", "json", "sarif", "html"), "of the report"),
+    ("fail-on", ("fail", "warn", "never"), "which verdict gives exit code 1"),
+    ("color", ("auto", "always", "never"), "of text; auto: on a terminal"),
+)
 
 
 def main(arguments=None):
@@ -31,7 +51,7 @@ def main(arguments=None):
     >>> main(["show", "no-such.json"])
     2
     """
-    parser = argparse.ArgumentParser(prog="hwdesign", description="Language models and the hardware they run on.")
+    parser = _Parser(prog="hwdesign", description="Language models and the hardware they run on.")
     parser.add_argument("--version", action="version", version=f"hwdesign {hwdesign.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     show = commands.add_parser(
@@ -42,6 +62,7 @@ def main(arguments=None):
     )
     show.add_argument("config", help=f"a config.json, or one of: {', '.join(hwdesign.config.names())}")
     show.add_argument("--format", choices=("text", "json"), default="text", help="text for people (default) or json")
+    _add_check(commands)
     measure = commands.add_parser(
         "measure",
         help="time GEMMs, copies and attention on this machine",
@@ -53,7 +74,133 @@ def main(arguments=None):
     measure.add_argument("--picture", metavar="FILE", type=Path, help="draw the roofline: .svg or .png, needs matplotlib")
     measure.add_argument("--no-torch", action="store_true", help="use NumPy even if torch is here")
     chosen = parser.parse_args(arguments)
-    return _measure(chosen) if chosen.command == "measure" else _show(chosen)
+    return {"show": _show, "check": _check, "measure": _measure}[chosen.command](chosen)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad arguments are told in one line, too, without anything that a terminal would obey."""
+
+    def error(self, message):
+        self.exit(_refuse(f"{message} (see {self.prog} --help)"))
+
+
+def _add_check(commands):
+    told = resources.files("hwdesign.advice").joinpath("check_help.txt").read_text(encoding="utf-8")
+    head, _, foot = told.partition("\n\n\n")
+    what = "the design checklist: seven verdicts on a model, with costs and fixes"
+    raw = argparse.RawDescriptionHelpFormatter
+    check = commands.add_parser("check", help=what, description=head, epilog=foot, formatter_class=raw, allow_abbrev=False)
+    check.add_argument("configs", metavar="CONFIG", nargs="+", help="a config.json, or a shipped model (hwdesign show --help)")
+    check.add_argument("--device", metavar="NAME", help=f"accelerator: {', '.join(hwdesign.device_names())} (GB300)")
+    recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
+    check.add_argument("--recipe", metavar="NAME", help=f"formats of weights, activations and cache: {recipes}")
+    for way, what in WAYS.items():
+        check.add_argument(f"--{way}", metavar="N", type=_whole, help=f"{what} (1)")
+    check.add_argument("--attention", metavar="PLAN", help="plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp")
+    check.add_argument("--ffn", metavar="PLAN", help="plan of the feed-forward part over as many GPUs, as in ep=32")
+    check.add_argument("--batch", metavar="N", type=_whole, help="sequences in flight over all GPUs (64)")
+    check.add_argument("--context", metavar="N", type=_whole, help="tokens that each new token sees (8192)")
+    check.add_argument("--warn-at", metavar="P", type=_share, help="per cent of the step from which a cost is a warning (5)")
+    check.add_argument("--fail-at", metavar="P", type=_share, help="per cent of the step from which a cost is a failure (20)")
+    check.add_argument("--ignore", metavar="N,N", type=_guidelines, help="guidelines that do not count for the status, as in 4,7")
+    check.add_argument("--output", metavar="FILE", type=Path, help="write the report to this file")
+    for name, known, what in CHOICES:
+        check.add_argument(f"--{name}", choices=known, default=known[0], help=f"{what} ({known[0]})")
+
+
+def _whole(text):
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 999999999, got {text!r}")
+    return int(text)
+
+
+def _guidelines(text):
+    if not re.fullmatch("[1-7](,[1-7])*", text):
+        raise argparse.ArgumentTypeError(f"must be numbers of guidelines from 1 to 7, as in 4,7, got {text!r}")
+    return tuple(sorted({int(number) for number in text.split(",")}))
+
+
+def _share(text):
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]+)?", text) or not 0 < float(text) <= 100:
+        raise argparse.ArgumentTypeError(f"must be per cent, above 0 and up to 100, got {text!r}")
+    return float(text) / 100
+
+
+def _check(chosen):
+    from hwdesign.advice.report import render
+    from hwdesign.advice.report_facts import judge
+
+    try:
+        options = _check_options(chosen)
+    except ValueError as error:
+        return _refuse(error)
+    reports, errors = [], []
+    for source in chosen.configs:
+        try:
+            reports.append(judge(source, **options))
+        except (ValueError, OSError) as error:
+            errors.append(visible(f"{source}: {' '.join(str(error).split())}", 1000))
+            _refuse(errors[-1])
+    if reports:
+        colour = chosen.format == "text" and _coloured(chosen.color, None if chosen.output else sys.stdout)
+        width = 100 if chosen.output else max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+        try:
+            _write(render(reports, chosen.format, errors=errors, width=width, colour=colour), chosen.output)
+        except OSError as error:
+            return _refuse(
+                f"--output must be a file that can be written, got {chosen.output or 'standard output'}: {error.strerror}"
+            )
+    counted = {"fail": ("fail",), "warn": ("warn", "fail"), "never": ()}[chosen.fail_on]
+    found = any(report.status in counted for report in reports)
+    return 2 if errors else int(found)
+
+
+def _check_options(chosen):
+    """Options of `judge`; what is wrong for every config is refused here, once."""
+    from hwdesign.advice.case import parse_plan, short_plans
+    from hwdesign.advice.verdict import Limits
+
+    if chosen.output and not os.path.isdir(chosen.output.absolute().parent):
+        raise ValueError(f"--output must lie in a folder that exists, got {chosen.output}")
+    ways = {way: getattr(chosen, way) for way in WAYS if getattr(chosen, way)}
+    long = [name for name in ("attention", "ffn") if getattr(chosen, name) is not None]
+    if long and (short := [way for way in ways if way != "pp"]):
+        raise ValueError(f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or numbers for both at once")
+    if len(long) == 1:
+        raise ValueError(f"--attention and --ffn must be given together, got only --{long[0]} {getattr(chosen, long[0])}")
+    plans = (None, None)
+    if long:
+        plans = (replace(parse_plan(f"--{name}", getattr(chosen, name)), pp=chosen.pp or 1) for name in long)
+    elif ways:
+        plans = short_plans(**ways)
+    limits = {name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share}
+    options = {name: getattr(chosen, name) for name in ("device", "recipe", "batch", "context")}
+    with warnings.catch_warnings(action="ignore"):  # the report says it
+        _ = hwdesign.device(chosen.device or "GB300"), hwdesign.recipe(chosen.recipe or "bf16")
+    options |= dict(zip(("attention", "ffn"), plans, strict=True))
+    return {**options, "limits": Limits(**limits) if limits else None, "ignore": chosen.ignore or ()}
+
+
+def _coloured(wish, stream):
+    """Whether to colour: as asked, else by NO_COLOR, FORCE_COLOR and TERM, else on a terminal."""
+    if wish != "auto" or not stream:
+        return wish == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (os.environ.get("TERM") != "dumb" and stream.isatty())
+
+
+def _write(text, path):
+    """Text to a file as UTF-8, or to standard output in what that can show; a reader who left early is no error."""
+    if path:
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
+    coding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(chosen):
@@ -73,7 +220,7 @@ def _measure(chosen):
     from hwdesign.measure.suite import run_suite, summary
 
     for option, path in (("--json", chosen.json), ("--picture", chosen.picture)):
-        if path and not path.absolute().parent.is_dir():
+        if path and not os.path.isdir(path.absolute().parent):
             return _refuse(f"{option} must lie in a folder that exists, got {path}")
     if chosen.picture and chosen.picture.suffix not in (".svg", ".png"):
         return _refuse(f"--picture must end in .svg or .png, got {chosen.picture}")
@@ -116,5 +263,5 @@ def _progress(text):
 
 
 def _refuse(why):
-    print(f"hwdesign: {' '.join(str(why).split())}", file=sys.stderr)
+    print(f"hwdesign: {visible(' '.join(str(why).split()), 1100)}", file=sys.stderr)
     return 2

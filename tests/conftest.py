@@ -3,6 +3,7 @@
 import functools
 import http.server
 import os
+import re
 import shutil
 import sys
 import threading
@@ -20,6 +21,33 @@ CHROMIUM_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-
                  "--disable-background-networking", "--disable-component-update"]  # it calls home otherwise
 
 sys.path.insert(0, str(ROOT / "scripts"))  # the scripts are no package; their functions are tested all the same
+
+
+SLOW = ["test_colab.py", "test_browser.py"]  # start first under `pytest -n 2`, so that no worker is left with one at the end
+
+
+def part(nodeid):
+    """What one worker runs as a whole: a file, whose tests share fixtures; of the browser's tests, those of one page."""
+    file = nodeid.split("::")[0]
+    page = re.search(r"[\w/]+\.html(?=\]$)", nodeid) if file.endswith("test_browser.py") else None
+    return page[0] if page else file
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+def pytest_xdist_make_scheduler(config, log):
+    """Hands out the parts in the order they are collected."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # most tests first would be the quickest files first
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = part
+    return scheduler
+
+
+def pytest_collection_modifyitems(config, items):
+    """A worker collects the slow files first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))
 
 
 def required(variable):

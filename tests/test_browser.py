@@ -88,7 +88,7 @@ def test_no_accessibility_violation(visit, name, scheme):
     page = visit(name, color_scheme=scheme, reduced_motion="reduce")
     page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
     wait_for_maths(page)
-    found = axe.Axe().run(page).response["violations"]
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]  # passed nodes: half the time
     assert [f"{rule['id']}: {node['html'][:160]}" for rule in found for node in rule["nodes"]] == []
 
 

@@ -288,6 +288,7 @@ def test_a_byte_order_mark_equal_duplicates_and_infinity_are_fine(tmp_path):
     assert config.load(tmp_path / "x.json").parameters == config.load(LLAMA).parameters
 
 
+@pytest.mark.alone
 def test_files_too_large_to_be_a_config(tmp_path):
     with (tmp_path / "x.json").open("wb") as file:
         file.truncate(100_000_000)

@@ -248,6 +248,7 @@ def test_gib_is_not_gb():
     assert round(83e9 / units.GIB, 1) == 77.3  # torchtune pull 1348
 
 
+@pytest.mark.alone
 def test_ten_million_shapes_in_two_seconds():
     shapes = np.random.default_rng(0).integers(1, 2**15, (3, 10_000_000)).astype(float)
     start = time.process_time()

@@ -296,6 +296,7 @@ def test_what_fits_was_added_by_hand(models, name, device):
     assert not fewer.any()  # 0.8 GB hold no model
 
 
+@pytest.mark.alone
 def test_the_search_is_wide_and_quick(r1, searches, long_candidates):
     layouts = sum(len(hw.layouts(r1, n)) for n in COUNTS)
     batches = levers.BATCHES.tolist()

@@ -29,14 +29,15 @@ ORDER = [
     "timing.kernels", "timing.clock", "timing.estimate", "timing.pipeline", "timing.serving", "timing.served", "timing.layouts",
     "timing.frontier", "timing.search",
     "advice.case", "advice.shapes", "advice.verdict", "advice.widths", "advice.rules", "advice.checklist",
+    "advice.safe", "advice.report_facts", "advice.report_text", "advice.report_html", "advice.report_sarif", "advice.report",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
     "measure.collectives", "measure.pipeline",
     "measure.suite",
     "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
-    "lessons.live_parallel", "lessons.live", "lessons.samples", "lessons.levers", "lessons.verdicts",
+    "lessons.live_parallel", "lessons.live", "lessons.samples", "lessons.levers", "lessons.verdicts", "lessons.game",
     "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
     "lessons.exercises.low_precision", "lessons.exercises.expert_parallel", "lessons.exercises.pipeline",
-    "lessons.exercises.decoupled", "lessons.exercises.landscape", "lessons.exercises",
+    "lessons.exercises.decoupled", "lessons.exercises.landscape", "lessons.exercises.checklist", "lessons.exercises",
     "lessons.practice",
     "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
     "lessons.figures.tile_alignment", "lessons.figures.tile_published", "lessons.figures.tile_sliders", "lessons.figures.machine",
@@ -96,6 +97,7 @@ def test_import_is_light():
     assert not {"torch", "matplotlib", "IPython", "scipy", "pandas", "ipywidgets"} & set(ast.literal_eval(used))
 
 
+@pytest.mark.alone
 def test_import_adds_less_than_a_tenth_of_a_second_to_numpy():
     code = "import numpy, time; t = time.perf_counter(); import hwdesign; hwdesign.GB300; print(time.perf_counter() - t)"
     assert min(float(fresh(code)) for _ in range(3)) < 0.1

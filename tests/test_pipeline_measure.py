@@ -107,6 +107,7 @@ def test_a_chunk_that_a_stage_loses_is_flagged(monkeypatch):
         assert m.flags[0].startswith("wrong result: ")
 
 
+@pytest.mark.alone
 def test_stages_work_at_the_same_time_and_in_order(monkeypatch):
     """With products that take a known time, however many cores there are, the time is that of the formula."""
     nap = 4e-3

@@ -15,6 +15,7 @@ from conftest import ROOT
 
 pytest.importorskip("IPython")
 import hwdesign as hw
+from hwdesign.advice import shapes
 from hwdesign.lessons import practice
 from hwdesign.lessons.exercises import EXERCISES, Exercise
 
@@ -86,6 +87,10 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("7.3") == pytest.approx((sent / 1e3, 94 * (25 + sent / 50e3) / 1e3))
     assert practice.answer("7.4") == pytest.approx((240e6 / 192, 3 * 1048576 * 192 / 8e6 - 30))
     assert practice.answer("7.5") == (2, 5)
+    assert practice.answer("8.1") == pytest.approx((6.63 / 21.52, (6.74 - 5.91) / 21.52)) and practice.answer("8.1b") == "ok"
+    assert practice.answer("8.2") == (19 * 8 * 128, 10 * 8 * 256, (20480 - 18944) * 3 * 3584 * 28)
+    assert practice.answer("8.3") == pytest.approx((0.79 * 0.88 * 0.94, 0.73, 6 / 79))
+    assert practice.answer("8.4") == pytest.approx((56, 8, (56 + 8 * 128) / (52 + 10 * 128)))  # in windows of 1024 tokens
 
 
 def test_80_percent_points_lie_where_the_published_rates_cross():
@@ -858,8 +863,144 @@ def test_questions_of_chapter_7_say_what_is_meant():
         assert f"at least {given['speed']} tokens/s" in EXERCISES["7.5"].text(**given)
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "04567" and name not in ("4.5", "5.5")])
-def test_each_mistake_of_chapters_0_and_4_to_7_has_its_own_name_with_all_numbers(name):
+def test_costs_and_their_limits_in_milliseconds():
+    found = set()
+    for given in EXERCISES["8.1"].variants:
+        before, scores, after, scores_after, warn, fail = given.values()
+        total, cost = EXERCISES["8.1"].solve(**given)
+        assert before - total * before == pytest.approx(after)
+        assert before - cost * before == pytest.approx(after - scores_after + scores)  # as if scores and cache took as long
+        assert 0 < after < before and after - scores_after < before - scores and scores_after < scores
+        assert all(abs(100 * cost / limit - 1) > 0.05 for limit in (warn, fail))
+        status = "fail" if 100 * cost >= fail else "warn" if 100 * cost >= warn else "ok"
+        assert EXERCISES["8.1b"].solve(**given) == status
+        found.add(status)
+    assert found == {"ok", "warn", "fail"}
+    for given in EXERCISES["8.1"].variants[:2]:  # the first two are models of this book
+        model, gpus, batch = ("qwen3-30b-a3b", 1, 8) if given["before"] == 21.52 else ("nemotron-3-nano-30b-a3b", 2, 128)
+        plan, model = hw.Plan(tp=gpus), hw.Model.from_config(model)
+        case = hw.Case(model=model, device="GB300", attention=plan, ffn=plan, batch=batch, context=131072)
+        verdict = hw.checklist(case).verdicts[2]
+        assert verdict.status == "ok" and f"the depth costs {EXERCISES['8.1'].solve(**given)[1]:.1%}" in verdict.reason
+        assert [round(1e3 * s, 2) for s in (case.seconds, case.breakdown.terms["attention"])] == list(given.values())[:2]
+
+
+def test_widths_by_going_up_one_by_one():
+    rules = {"fp8_128x128": 128, "mxfp4": 32, "nvfp4": 32}
+    for given in EXERCISES["8.2"].variants:
+        width, hidden, layers, ways, form, tile = given.values()
+        engine, tiles = (next(w for w in itertools.count(width) if w % ways == w // ways % m == 0) for m in (rules[form], tile))
+        assert EXERCISES["8.2"].solve(**given) == (engine, tiles, sum(3 * hidden * (tiles - width) for _ in range(layers)))
+        tiers = hw.width_tiers(width, ways, form)
+        assert tiers[f"tile {tile}"].next_width == tiles > width
+        assert max(t.next_width for name, t in tiers.items() if name in ("format", "kernel")) == engine <= tiles
+    assert {given["form"] for given in EXERCISES["8.2"].variants} == set(rules)
+    assert any(EXERCISES["8.2"].solve(**given)[0] == given["width"] for given in EXERCISES["8.2"].variants)
+
+
+def test_costs_in_a_step_of_a_hundred_milliseconds():
+    for given in EXERCISES["8.3"].variants:
+        step = 100.0
+        for cost in given.values():
+            step *= 1 - cost / 100
+        independent, left, cost = EXERCISES["8.3"].solve(**given)
+        assert independent == pytest.approx(step / 100)
+        after = 100 - given["five"]
+        assert left == pytest.approx((after - given["seven"]) / 100) and cost == pytest.approx(given["seven"] / after)
+        assert cost > 1.05 * given["seven"] / 100 and abs(left / independent - 1) > 0.05
+    qwen = hw.Model.from_config("qwen3-235b-a22b-fp8")
+    case = hw.Case(model=qwen, device="GB300", attention=hw.Plan(tp=8), ffn=hw.Plan(tp=8))
+    first = {f.guideline: f for f in hw.checklist(case).findings}
+    assert [round(100 * first[n].cost) for n in (5, 1, 7)] == list(EXERCISES["8.3"].variants[0].values())
+    second = {f.guideline: f for f in hw.checklist(first[5].fix.case).findings}
+    assert 1 not in second and second[7].cost == pytest.approx(practice.answer("8.3")[2], rel=0.02)
+    assert second[7].fix.case.seconds / case.seconds == pytest.approx(practice.answer("8.3")[1], rel=0.01)
+
+
+def test_patterns_by_trying_all_siblings():
+    task, ways = EXERCISES["8.4"], set()
+    for given in task.variants:
+        local, whole, window, stages, tokens = given.values()
+        pairs = [(a, b) for a in range(0, 200, stages) for b in range(0, 200, stages)
+                 if abs(a - local) < stages and abs(b - whole) < stages]  # fmt: skip
+        cache = {pair: pair[0] * window + pair[1] * tokens for pair in [(local, whole), *pairs]}
+        best = min(pairs, key=lambda pair: (abs(sum(pair) - local - whole), cache[pair]))
+        assert task.solve(**given) == pytest.approx((*best, cache[best] / cache[local, whole]))
+        assert len(pairs) in (2, 4) and min(map(min, pairs)) >= stages and window < tokens
+        ways.add((np.sign(best[0] - local), np.sign(best[1] - whole)))
+        told = {practice._words(mistake)[0]: mistake(**given) for mistake in task.mistakes}
+        for label in ("both below", "both above"):  # told only where other pairs change less
+            assert told[label] is None or abs(sum(told[label][:2]) - local - whole) > abs(sum(best) - local - whole)
+        assert not told["larger cache"] or abs(sum(told["larger cache"][:2]) - local - whole) == abs(sum(best) - local - whole)
+        gemma = hw.Model.from_config("gemma-3-27b")  # as many parameters in either kind of layer
+        kinds = dict(zip((True, False), gemma.block_counts, strict=True))
+        assert [kinds[key].mixer.window for key in (True, False)] == [1024, None]
+        model = replace(gemma, blocks=(kinds[True],) * local + (kinds[False],) * whole)
+        sibling = shapes.regular(model, stages)
+        counts = tuple(sibling.block_counts[kinds[key]] for key in (True, False))
+        assert counts in pairs and sum(counts) == sum(best)  # changes as little, whatever its cache
+    assert ways >= {(1, -1), (-1, -1), (1, 1), (0, -1)}
+    assert [sorted(gemma.block_counts.values()), len(gemma.blocks)] == [[10, 52], 62]
+
+
+def test_mistakes_of_chapter_8_by_hand():
+    by_hand = {
+        "8.1": {"attention counted": (0.3081, 0.3081), "attention alone": (0.3081, 5.8 / 21.52),
+                "share of the rest": (0.3081, 0.83 / 6.74), "new time below": (6.63 / 14.89, 0.83 / 14.89),
+                "gain in speed": (21.52 / 14.89 - 1, 6.74 / 5.91 - 1), "what is left": (0.6919, 0.96143),
+                "answers exchanged": (0.03857, 0.3081), "per cent without a sign": (30.81, 3.857)},
+        "8.2": {"ways forgotten": (18944, 18944, 0), "tile of 128": (19456, 19456, 512 * 3 * 3584 * 28),
+                "tiles for the engine": None, "bytes for values": None,
+                "rounded down": (18432, 18432, -512 * 3 * 3584 * 28), "share of a gpu": (2432, 2560, 462422016),
+                "gate forgotten": (19456, 20480, 308281344), "one layer": (19456, 20480, 16515072),
+                "of one gpu": (19456, 20480, 57802752), "price of the first": (19456, 20480, 154140672),
+                "all columns": (19456, 20480, 20480 * 3 * 3584 * 28)},
+        "8.3": {"costs added": (0.61, 0.61, 6 / 79), "repaired twice": (0.653488, 0.61, 6 / 79),
+                "independent throughout": (0.653488, 0.653488, 6 / 79), "same share": (0.653488, 0.7426, 0.06),
+                "seven left out": (0.653488, 0.79, 6 / 79), "share of the end": (0.653488, 0.73, 6 / 73),
+                "shrunk": (0.653488, 0.73, 0.0474), "saved for left": (0.346512, 0.27, 6 / 79),
+                "in per cent": (65.3488, 73, 600 / 79)},
+        "8.4": {"larger cache": (48, 16, 2096 / 1332), "both below": (48, 8, 1072 / 1332), "both above": (56, 16, 2104 / 1332),
+                "sum alone": (54, 10, 1334 / 1332), "layers of a stage": (7, 1, 1080 / 1332),
+                "kinds exchanged": (8, 56, 1080 / 1332), "all cached everywhere": (56, 8, 64 / 62),
+                "windows for free": (56, 8, 0.8), "cache saved": (56, 8, 252 / 1332), "upside down": (56, 8, 1332 / 1080)},
+    }  # fmt: skip
+    for name, right in by_hand.items():
+        given = EXERCISES[name].variants[0]
+        found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES[name].mistakes}
+        assert set(found) == set(right)
+        for label, value in found.items():
+            assert value == (right[label] and pytest.approx(right[label], rel=5e-4)), label
+
+
+def test_each_mistake_of_chapter_8_can_be_made_with_some_numbers():
+    for task in (EXERCISES[name] for name in EXERCISES if name.startswith("8.")):
+        for mistake in task.mistakes:
+            assert sum(mistake(**given) is not None for given in task.variants) >= 3, mistake
+    status = EXERCISES["8.1b"]
+    for given in status.variants:
+        assert {mistake(**given) for mistake in status.mistakes} - {None, status.solve(**given)}
+
+
+def test_questions_of_chapter_8_say_what_is_meant():
+    for name in ("8.1", "8.2", "8.3", "8.4"):
+        for given in EXERCISES[name].variants:
+            text, letters = EXERCISES[name].text(**given), "abc"[: len(EXERCISES[name].parts)]
+            assert [text.index(f"({letter})") for letter in letters] == sorted(text.index(f"({letter})") for letter in letters)
+            assert text.endswith(("Answer (a) first, then (b).", "Answer (a), (b) and (c) in this order.")) and "(d)" not in text
+    for given in EXERCISES["8.1"].variants:
+        for name, keys in (("8.1", list(given)[:4]), ("8.1b", list(given))):
+            assert all(f"{given[key]:g}" in EXERCISES[name].text(**given) for key in keys)
+    for given in EXERCISES["8.2"].variants:
+        told = {"fp8_128x128": "128 x 128", "mxfp4": "each 32 values", "nvfp4": "half a byte a value"}
+        assert told[given["form"]] in EXERCISES["8.2"].text(**given)
+
+
+OWN_NAMES = [name for name in EXERCISES if name[0] in "045678" and name not in ("4.5", "5.5", "8.1b")]
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_each_mistake_of_chapters_0_and_4_to_8_has_its_own_name_with_all_numbers(name):
     task = EXERCISES[name]
     for given in task.variants:
         right, told = task.solve(**given), {}
@@ -977,17 +1118,43 @@ SAID = [
     ("7.5", (2, 5), None), ("7.5", "2 users, 5 users", None), ("7.5", (4, 7), "exchanges left out"),
     ("7.5", (1, 5), "tensor parallel alone"), ("7.5", (2, 2), "cut not tried"), ("7.5", (3, 6), "one too many"),
     ("7.5", (48, 51), "memory alone"), ("7.5", (5, 2), "answers exchanged"), ("7.5", (2, 6), "one too many"),
+    ("8.1", (0.308, 0.0386), None), ("8.1", "30.8 % and 3.9 %", None), ("8.1", ("31 %", "3.9 %"), None),
+    ("8.1", (0.308, 0.308), "attention counted"), ("8.1", (0.308, 0.27), "attention alone"),
+    ("8.1", (0.308, 0.123), "share of the rest"), ("8.1", (0.445, 0.0557), "new time below"),
+    ("8.1", (0.308, 0.0557), "new time below"), ("8.1", (0.445, 0.14), "gain in speed"), ("8.1", (0.308, 0.14), "gain in speed"),
+    ("8.1", (0.692, 0.961), "what is left"), ("8.1", (30.8, 3.86), "per cent without a sign"),
+    ("8.1", (0.0386, 0.308), "answers exchanged"),
+    ("8.1b", "ok", None), ("8.1b", "OK.", None), ("8.1b", "fail", "judged with attention"),
+    ("8.1b", "warn", "judged without attention"),
+    ("8.2", (19456, 20480, 462422016), None), ("8.2", "19,456, 20,480 and 462,422,016", None),
+    ("8.2", "19456 columns, 20480 columns, 462422016 parameters", None), ("8.2", (18944, 18944, 0), "ways forgotten"),
+    ("8.2", (19456, 19456, 154140672), "tile of 128"), ("8.2", (18432, 18432, -154140672), "rounded down"),
+    ("8.2", (2432, 2560, 462422016), "share of a gpu"), ("8.2", (19456, 20480, 308281344), "gate forgotten"),
+    ("8.2", (19456, 20480, 16515072), "one layer"), ("8.2", (19456, 20480, 57802752), "of one gpu"),
+    ("8.2", (19456, 20480, 154140672), "price of the first"), ("8.2", (19456, 20480, 6165626880), "all columns"),
+    ("8.3", (0.653, 0.73, 0.0759), None), ("8.3", "65.3 %, 73 % and 7.6 %", None), ("8.3", (0.61, 0.73, 0.076), "costs added"),
+    ("8.3", (0.61, 0.61, 0.076), "costs added"), ("8.3", (0.653, 0.61, 0.076), "repaired twice"),
+    ("8.3", (0.653, 0.653, 0.076), "independent throughout"), ("8.3", (0.653, 0.743, 0.06), "same share"),
+    ("8.3", (0.653, 0.743, 0.076), "same share"), ("8.3", (0.653, 0.73, 0.06), "same share"),
+    ("8.3", (0.653, 0.79, 0.076), "seven left out"), ("8.3", (0.653, 0.73, 0.0822), "share of the end"),
+    ("8.3", (0.653, 0.73, 0.0474), "shrunk"), ("8.3", (0.347, 0.27, 0.076), "saved for left"),
+    ("8.3", (65.3, 73, 7.6), "in per cent"),
+    ("8.4", (56, 8, 0.811), None), ("8.4", "56 layers, 8 layers, 81 %", None), ("8.4", (48, 16, 1.574), "larger cache"),
+    ("8.4", (48, 8, 0.805), "both below"), ("8.4", (56, 16, 1.58), "both above"), ("8.4", (54, 10, 1), "sum alone"),
+    ("8.4", (7, 1, 0.811), "layers of a stage"), ("8.4", (8, 56, 0.811), "kinds exchanged"),
+    ("8.4", (56, 8, 1.032), "all cached everywhere"), ("8.4", (56, 8, 0.8), "windows for free"),
+    ("8.4", (56, 8, 0.189), "cache saved"), ("8.4", (56, 8, 1.233), "upside down"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, answer, misconception", SAID)
-def test_answers_of_chapters_0_and_4_to_7(name, answer, misconception):
+def test_answers_of_chapters_0_and_4_to_8(name, answer, misconception):
     verdict = practice.grade(name, answer)
     assert verdict.right is (misconception is None) and verdict.misconception == misconception
 
 
-@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "0234567"])
-def test_no_mistake_of_chapters_0_and_2_to_7_leads_to_the_right_answer(name):
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[0] in "02345678" and not EXERCISES[name].options])
+def test_no_mistake_of_chapters_0_and_2_to_8_leads_to_the_right_answer(name):
     task = EXERCISES[name]
     for given in task.variants:
         right = np.atleast_1d(task.solve(**given))
@@ -1057,8 +1224,8 @@ def test_right_and_mistaken_answers_at_many_seeds(name, seed):
 
 
 def rounded(value):
-    """A number as it is typed: whole, a small one to two digits."""
-    return round(value, 2) if 0 < value < 10 else round(value)
+    """A number as it is typed: whole, a small one to two digits, a tiny one to three."""
+    return round(value, 2 if value > 0.1 else 3) if 0 < value < 10 else round(value)
 
 
 @each
@@ -1360,7 +1527,7 @@ def test_notebooks_print_the_questions_of_the_registry():
     "chapter, start, before",
     [
         (1, "ex", ["ridge", "critical", "break-even", "sweeps"]),
-        *((chapter, f"ex{chapter}", []) for chapter in (0, *range(2, 8))),
+        *((chapter, f"ex{chapter}", []) for chapter in (0, *range(2, 9))),
     ],
 )
 def test_solutions_are_right(capsys, chapter, start, before):

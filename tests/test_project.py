@@ -193,6 +193,7 @@ def test_slow_cell_fails_the_build():
         build_book.check([], (61.0, "a.ipynb cell 3"), 120)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("site")
 def test_the_build_does_not_depend_on_the_folder_it_is_started_from():
     done = subprocess.run([sys.executable, ROOT / "scripts/build_book.py"], cwd=ROOT / "book", capture_output=True, text=True)

@@ -59,8 +59,8 @@ class Case:
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
         attention, ffn = same_gpus(self.attention, self.ffn)
-        if self.attention.ep > 1 or self.ffn.kvp > 1:
-            raise ValueError(f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, got {plan_text(attention, ffn)}")
+        if attention.ep > 1 or attention.gather or ffn.kvp > 1:
+            raise ValueError(f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got {plan_text(attention, ffn)}")
         values = {
             "device": as_device(self.device),
             "recipe": as_recipe(self.recipe or self.model.quantization or "bf16"),
@@ -71,7 +71,9 @@ class Case:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        self.device.peak_flops(self.recipe.math)
+        if self.recipe.math.rate not in self.device.dense_peak:
+            peaks = ", ".join(self.device.dense_peak)
+            raise ValueError(f"recipe must multiply in a format of {self.device.name} ({peaks}), got {self.recipe.name!r}")
         if attention.pp > len(self.model.blocks):
             raise ValueError(f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got {attention.pp}")
         if self.gpus > 1 and not self.device.link_bandwidth:
@@ -116,10 +118,10 @@ class Case:
         return [(replace(a, **stages), replace(f, **stages)) for a, f in layouts(self.model, self.gpus // self.attention.pp)]
 
     def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory, though these plans do."""
+        """This case under the fastest of these pairs of plans; None if none fits into memory, though its own plans do."""
         load = {"batch": self.batch, "context": self.context}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
-        fitted = self.breakdown is None or self.breakdown.feasible
+        fitted = self.breakdown.feasible if self.breakdown else any(s.feasible for s in steps)
         timed = [(float(s.seconds), i) for i, s in enumerate(steps) if s.feasible or not fitted]
         if not timed:
             return None
@@ -268,8 +270,8 @@ def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
     >>> [p.gpus for p in short_plans(tp=8, ep=8)], short_plans(tp=8, ep=2)[1].tp
     ([8, 8], 4)
     """
-    attention = Plan(tp=tp, kvp=kvp, dp=dp, pp=pp)
-    gpus = tp * kvp * dp
+    attention, (ep,) = Plan(tp=tp, kvp=kvp, dp=dp, pp=pp), whole(ep=ep)
+    gpus = attention.gpus // attention.pp
     if gpus % ep:
         raise ValueError(f"ep must divide the {gpus} GPUs of tp x kvp x dp, got {ep}")
     return attention, Plan(tp=gpus // ep, ep=ep, pp=pp) if ep > 1 else Plan(tp=gpus // dp, dp=dp, pp=pp)

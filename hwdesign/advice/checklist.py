@@ -63,10 +63,6 @@ class Checklist:
         """All findings, in the order of the guidelines."""
         return tuple(f for v in self.verdicts for f in v.findings)
 
-    def reaches(self, status):
-        """Whether a verdict is at least "warn" or "fail"."""
-        return RANK[self.status] >= RANK[status]
-
 
 def verdicts(case, limits):
     """The seven verdicts about a case, without what their fixes make worse.
@@ -130,6 +126,7 @@ def checklist(case, limits=None):
         if not finding.fix:
             return finding
         pairs = zip(found, later(finding.fix.case), strict=True)
+        pairs = [(b, a) for b, a in pairs if b.status != "not modelled"]  # what could not be judged did not get worse
         worse = tuple((b.guideline, b.status, a.status) for b, a in pairs if RANK[a.status] > RANK[b.status])
         return replace(finding, fix=replace(finding.fix, worsens=worse))
 

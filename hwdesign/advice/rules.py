@@ -6,7 +6,7 @@ import numpy as np
 
 from hwdesign.advice import shapes
 from hwdesign.advice.case import change, plan_text
-from hwdesign.advice.verdict import Finding, Fix, Verdict
+from hwdesign.advice.verdict import MOST, Finding, Fix, Verdict, percent
 from hwdesign.advice.widths import multiples
 from hwdesign.formulas.pipeline import split_layers
 from hwdesign.models.blocks import DenseFFN, MoE
@@ -30,10 +30,12 @@ def near_square(case, limits):
     Returns
     -------
     Verdict
-        Blames experts that are narrower than half the hidden size, or a dense feed-forward width more than four times it.
+        Blames experts narrower than the hidden size, or a dense feed-forward width that is not within four times of it.
 
     Notes
     -----
+    A width is blamed as long as the next sibling saves at least as much as a warning takes. That finer experts may answer better
+    no time model knows.
     Source: chapter 1.
 
     Examples
@@ -49,14 +51,23 @@ def near_square(case, limits):
     done = step(case.model, batch=case.batch, context=case.context, attention=case.attention, ffn=case.ffn)
     products = [g for g in done.gemms if g.part not in ("router", "head") and g.n > 1]  # a gate has N = 1
     least = min(products, key=lambda g: min(g.n, g.k))
-    reason = f"smallest side: {least.name}, N = {least.n:.0f}, K = {least.k:.0f}"
+    reason = f"smallest side on a GPU: {least.name}, N = {least.n:.0f}, K = {least.k:.0f}"
     for dimension, sibling in (("expert width", shapes.merged_experts), ("feed-forward width", shapes.squarer)):
         last = case
-        while (model := sibling(last.model)) and (new := change(last, model=model)) and last.gain(new) >= limits.warn:
+        while (
+            (model := _near(case.model, sibling(last.model)))
+            and (new := change(last, model=model))
+            and last.gain(new) >= limits.warn
+        ):
             last = new
         if last is not case:
             return Verdict.of(1, reason, [_shape_finding(case, last, dimension, limits)])
     return Verdict.of(1, reason)
+
+
+def _near(model, sibling):
+    """A sibling of about as many parameters, else None."""
+    return sibling if sibling and abs(sibling.parameters / model.parameters - 1) <= MOST else None
 
 
 def _shape_finding(case, new, dimension, limits):
@@ -112,9 +123,9 @@ def wide_over_deep(case, limits):
     rest, less = (c.seconds - float(c.breakdown.terms["attention"]) for c in (case, new))
     cost, wide = max(0.0, (rest - less) / case.seconds), new.model
     if (status := limits.grade(cost)) == "ok":
-        return Verdict.of(3, f"{reason}; the depth costs {cost:.1%} of the step")
+        return Verdict.of(3, f"{reason}; the depth costs {percent(cost)} of the step")
     text, price = f"{len(wide.blocks)} layers of hidden size {wide.hidden_size}", wide.hidden_size / model.hidden_size - 1
-    fix = Fix(text=text, case=new, before=case, width=price)
+    fix = Fix(text=text, case=new, before=case, width=price) if _near(model, wide) else None
     rule = f"hidden size over layers at least {low:.0f}"
     finding = Finding(guideline=3, dimension="layers", value=str(len(model.blocks)), rule=rule, status=status, cost=cost, fix=fix)
     return Verdict.of(3, reason, [finding])
@@ -155,13 +166,15 @@ def low_precision(case, limits):
     tried = [new for name in names if (new := change(case, recipe=name)) and _bits(new.recipe) < _bits(now)]
     reason = f"{now.name} on {case.device.name}"
     if "attention" not in case.model.low_precision_parts(now):
-        reason += f"; the checkpoint keeps attention in BF16, {case.breakdown.share('projections'):.0%} of the step"
+        reason += f"; the checkpoint keeps attention in BF16, {percent(case.breakdown.share('projections'))} of the step"
     if not tried:
         return Verdict.of(4, f"{reason}; the device multiplies nothing lower")
     best = min(tried, key=lambda new: new.seconds)
     cost = case.gain(best)
     if (status := limits.grade(cost)) == "ok":
-        return Verdict.of(4, f"{reason}; {best.recipe.name} would change the step by {-cost:+.1%}")
+        return Verdict.of(
+            4, f"{reason}; {best.recipe.name} would {f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}"
+        )
     fix = Fix(text=f"recipe {best.recipe.name}", case=best, before=case)
     rule = "the lowest precision that the device multiplies"
     finding = Finding(guideline=4, dimension="recipe", value=now.name, rule=rule, status=status, cost=cost, fix=fix)
@@ -215,6 +228,7 @@ def wide_experts(case, limits):
     cost = case.gain(best) if best and not refused else None
     if (status := limits.grade(cost, "fail" if refused else "ok")) == "ok":
         return Verdict.of(5, reason)
+    reason += "" if refused else f"; another plan saves {percent(cost)}"
     rule = "the GPUs of ep divide the experts" if refused else "the fastest plan of the experts on these GPUs"
     return Verdict.of(5, reason, [_plan_finding(5, case, best, "ffn", rule, status, cost)])
 
@@ -229,7 +243,7 @@ def _wider_ep(case, limits):
     new = change(case, batch=case.batch * times, **plans)
     if not new or case.gain(new) < limits.warn:
         return ""
-    return f"; over {new.gpus} GPUs with as many tokens on each, the step would take {case.gain(new):.0%} less"
+    return f"; over {new.gpus} GPUs with as many tokens on each, the step would take {percent(case.gain(new))} less"
 
 
 def _plan_finding(guideline, case, best, part, rule, status, cost):
@@ -255,8 +269,8 @@ def regular_layers(case, limits):
 
     Notes
     -----
-    Stages hold equally many layers, as engines cut by default; the free way out, other cuts, is named with the finding. Timed is
-    the first chunk of a prompt.
+    Stages hold equally many layers, as engines cut by default; the free way out, other cuts, is named in the reason. Timed is
+    the first chunk of a prompt. Stages are blamed only if equal ones would wait less, which the head in the last one can prevent.
     Source: chapter 6.
 
     Examples
@@ -273,20 +287,28 @@ def regular_layers(case, limits):
     if case.refusal:
         return Verdict.cannot(6, case)
     split = stage_layers(len(model.blocks), stages)
-    unequal = len(set(shapes.stage_blocks(model, split))) > 1
     times, rest = _block_times(case)
     cost = _idle(times, rest, split)
-    told = f"{len(model.blocks)} in stages of {' and '.join(map(str, dict.fromkeys(split)))}"
-    reason = f"layers: {told}, of {len(model.block_counts)} kinds; GPUs wait {cost:.1%} of the time"
+    unequal, new = len(set(shapes.stage_blocks(model, split))) > 1, None
+    if unequal and (new := change(case, model=shapes.regular(model, stages))):
+        equal = _idle(*_block_times(new), stage_layers(len(new.model.blocks), stages))
+        unequal = equal < cost - 1e-9  # else the last of the equal stages, which has the head besides, is longer still
+    kinds = len(model.block_counts)
+    told = f"{len(model.blocks)} in stages of {', '.join(map(str, split if stages <= 8 else dict.fromkeys(split)))}"
+    reason = f"layers: {told}; {kinds} kind{'s' if kinds > 1 else ''} of layers; GPUs wait {percent(cost)} of the time"
     if (status := limits.grade(cost, "warn" if unequal else "ok")) == "ok":
         return Verdict.of(6, reason)
     cuts = split_layers(times, stages, last=rest)
-    free = f"cuts after layers {', '.join(map(str, np.cumsum(cuts)[:-1]))} are free and leave {_idle(times, rest, cuts):.1%}"
-    new = change(case, model=shapes.regular(model, stages)) if unequal else None
-    fix = new and Fix(text=f"{len(new.model.blocks)} layers in {stages} equal stages ({free})", case=new, before=case)
+    if (left := _idle(times, rest, cuts)) < cost:
+        reason += f"; cuts after layers {', '.join(map(str, np.cumsum(cuts)[:-1]))} are free and leave {percent(left)}"
+    found = {"guideline": 6, "status": status, "cost": cost}
+    if not unequal:
+        value, rule = f"the head besides {split[-1]} layers", "every stage takes the same time"
+        return Verdict.of(6, reason, [Finding(dimension="last stage", value=value, rule=rule, **found)])
+    text = f"{len(new.model.blocks)} layers in {stages} equal stages"
+    fix = Fix(text=text, case=new, before=case) if _near(model, new.model) else None
     rule = "every stage holds the same layers"
-    finding = Finding(guideline=6, dimension="layers", value=told, rule=rule, status=status, cost=cost, fix=fix)
-    return Verdict.of(6, reason, [finding])
+    return Verdict.of(6, reason, [Finding(dimension="layers", value=told, rule=rule, fix=fix, **found)])
 
 
 def _block_times(case):
@@ -334,12 +356,22 @@ def decoupled(case, limits):
         return Verdict.cannot(7, case)
     copies = _copies(case)
     reason = f"each token's cache lies on {copies:g} GPU{'s' if copies > 1 else ''}"
-    best = case.fastest([(a, f) for a, f in case.layouts() if (f.tp, f.ep) == (case.ffn.tp, case.ffn.ep)])
+    best = case.fastest(_same_ffn(case))
     cost = case.gain(best) if best else None
     if (status := limits.grade(cost)) == "ok":
         return Verdict.of(7, reason)
+    reason += f"; another plan of attention saves {percent(cost)}"
     rule = "the fastest plan of attention on these GPUs"
     return Verdict.of(7, reason, [_plan_finding(7, case, best, "attention", rule, status, cost)])
+
+
+def _same_ffn(case):
+    """Pairs of plans with this feed-forward plan; whole copies of a dense model, which no layout has, are compared with all."""
+    pairs, copies = case.layouts(), case.ffn.dp > 1
+    if copies and any(isinstance(b.ffn, MoE) for b in case.model.block_counts):
+        each = [(a, case.ffn) for a in dict.fromkeys(a for a, _ in pairs)]
+        return [(a, f) for a, f in each if change(case, attention=a)]
+    return [(a, f) for a, f in pairs if copies or (f.tp, f.ep) == (case.ffn.tp, case.ffn.ep)]
 
 
 def _copies(case):

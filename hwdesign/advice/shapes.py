@@ -1,6 +1,7 @@
 """Siblings of a model that keep one guideline better: other widths, fewer and wider experts, fewer layers, a regular pattern."""
 
 import functools
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from hwdesign._check import positive, whole
 from hwdesign.formulas.tiling import pad
 from hwdesign.models import config
 from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+
+CHOICES = 10  # kinds of blocks for which both multiples are tried
 
 
 def mapped(model, change, **values):
@@ -250,7 +253,8 @@ def regular(model, stages):
 
     Notes
     -----
-    Kinds are rounded one after the other to the multiple that keeps the sum of the parameters nearest.
+    Of the multiples around each count those are taken that keep the sum of the parameters nearest; kinds that weigh least take
+    the nearer multiple. Caches are not looked at.
     Source: guideline 6 of the post.
 
     Examples
@@ -260,17 +264,25 @@ def regular(model, stages):
     (60, ['dense', 'MoE 8 of 256'])
     """
     (stages,) = whole(stages=stages)
-    counts, drift = {}, 0.0
     size = {block: sum(w.stored * w.elements for w in block.weights(model.hidden_size)) for block in model.block_counts}
-    for block in sorted(size, key=lambda block: size[block] * model.block_counts[block]):  # what weighs most comes last
-        count = model.block_counts[block]
-        near = {max(1, count // stages) * stages, -(-count // stages) * stages}
-        counts[block] = min(sorted(near), key=lambda n: abs(drift + (n - count) * size[block]))
-        drift += (counts[block] - count) * size[block]
+    kinds = sorted(size, key=lambda block: -size[block] * model.block_counts[block])
+    each = [_multiples(model.block_counts[block], stages)[: 2 if place < CHOICES else 1] for place, block in enumerate(kinds)]
+
+    def change(counts):
+        more = [n - model.block_counts[block] for block, n in zip(kinds, counts, strict=True)]
+        return abs(sum(n * size[block] for block, n in zip(kinds, more, strict=True))), sum(map(abs, more)), counts
+
+    counts = dict(zip(kinds, min(itertools.product(*each), key=change), strict=True))
     order = {block: model.blocks.index(block) for block in counts}
     places = [(j * stages / n, order[block], block) for block, n in counts.items() for j in range(n // stages)]
     stage = tuple(block for *_, block in sorted(places, key=lambda place: place[:2]))
     return replace(model, blocks=stage * stages)
+
+
+def _multiples(count, stages):
+    """The two multiples around a count, the nearer first, none of them 0."""
+    near = {max(1, count // stages) * stages, -(-count // stages) * stages}
+    return sorted(near, key=lambda n: (abs(n - count), n))
 
 
 def stage_blocks(model, split):

@@ -1,8 +1,9 @@
 """What a guideline says about a case: verdicts with their findings, fixes and costs.
 
 A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the model or another plan on the
-same GPUs, by `decode_step`. Status by cost is "warn" and "fail" from two limits on; where a structure is broken (a tile, a
-pattern of layers) "warn", and where an engine refuses (a scale block or a row that is cut, heads that do not divide) "fail".
+same GPUs, by `decode_step`; for the widths of guideline 2 in time for a parameter. Status by cost is "warn" and "fail" from two
+limits on. Where a structure is broken (a tile, a pattern of layers) it is "warn" at least, and where an engine refuses (a scale
+block or a row that is cut, heads that do not divide) "fail".
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +12,33 @@ from hwdesign._check import single
 from hwdesign.advice.case import Case
 
 STATUSES = ("not applicable", "not modelled", "ok", "warn", "fail")
+MOST = 0.15  # change of the parameters beyond which a sibling is another model, and no fix
 RANK = dict(zip(STATUSES, (0, 0, 0, 1, 2), strict=True))
+
+
+def percent(share):
+    """A share in words.
+
+    Parameters
+    ----------
+    share : float
+        Between 0 and 1 [dimensionless].
+
+    Returns
+    -------
+    str
+        Per cent with one decimal, no unit but the sign.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> percent(0.274), percent(1e-5), percent(0)
+    ('27.4 %', '<0.1 %', '0 %')
+    """
+    return f"{100 * share:.1f} %" if share >= 5e-4 else "<0.1 %" if share else "0 %"
 
 
 @dataclass(frozen=True, kw_only=True)

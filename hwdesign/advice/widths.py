@@ -19,6 +19,7 @@ CARRIED = {
     "query latent": (LatentAttention, "q_rank", "attention", "projections"),
 }
 PARTS = {"ffn": ("ffn", "shared experts"), "experts": ("experts",), "projections": ("attention", "mamba"), "head": ("head",)}
+WHY = {"format": "whole scale blocks", "kernel": "rows in pieces of 16 bytes", "tile 128": "full tiles"}
 BETTER = ("tile 256", "tile 512")  # worth having, but no rule
 
 
@@ -62,7 +63,8 @@ def multiples(case, limits):
         passed += [t.multiple for t in tiers.values() if t.ok][-1:]
         if broken := [t for t in tiers.values() if not t.ok and t.name not in BETTER]:
             found.append(_finding(case, name, broken, limits))
-    reason = f"all shares of widths are multiples of {min(passed)}" if not found else "some shares are no multiples"
+    whole = all(finding.dimension == "heads" for finding in found)
+    reason = f"all shares of widths are multiples of {min(passed)}" if whole else "some shares are no multiples"
     return Verdict.of(2, reason, found)
 
 
@@ -89,22 +91,31 @@ def _finding(case, name, broken, limits):
     good = broken[-1].next_width  # of the strictest rule, tile 128
     model = _resized(case.model, name, width, good, ways)
     new = change(case, model=model)
-    cost = new and _waste(case, new, name)
-    fix = new and Fix(text=_text(name, new, good), case=new, before=case, width=good / width - 1)
+    cost, text = new and _waste(case, new, name), f"{name} {good}"
+    if name == "query heads":
+        heads = next(now.mixer for old, now in zip(case.model.blocks, model.blocks, strict=True) if old != now)
+        good, text = heads.num_heads * heads.head_dim, f"{heads.num_heads} query heads"
+    fix = new and Fix(text=text, case=new, before=case, width=good / width - 1)
     if name == "expert width" and ways > 1:
-        attention = replace(case.attention, pp=1)
-        whole = [(a, f) for a, f in case.layouts() if replace(a, pp=1) == attention
-                 and width_tiers(width, f.tp, case.low("experts"))["tile 128"].ok]  # fmt: skip
-        if spread := case.fastest(whole):
-            fix = Fix(text=f"experts less cut: {plan_text(spread.attention, spread.ffn)}", case=spread, before=case)
+        fix = _less_cut(case, width, good) or fix
     value = f"{width} / {ways} = {first.local:g}" if ways > 1 else str(width)
-    rule = f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''} ({first.name})"
+    rule = f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''}, for {WHY[first.name]}"
     return Finding(guideline=2, dimension=name, value=value, rule=rule, status=limits.grade(cost, least), cost=cost, fix=fix)
 
 
-def _text(name, new, width):
-    heads = next((b.mixer for b in new.model.block_counts if isinstance(b.mixer, SelfAttention)), None)
-    return f"{heads.num_heads} query heads" if name == "query heads" else f"{name} {width}"
+def _less_cut(case, width, most):
+    """The fix that cuts experts into fewer pieces and so widens them least; None where none stays below `most`."""
+    good = {}
+    for attention, ffn in case.layouts():
+        tile = width_tiers(width, ffn.tp, case.low("experts"))["tile 128"]
+        if attention == case.attention and tile.next_width < most:
+            good.setdefault(tile.next_width, []).append((attention, ffn))
+    for wide, pairs in sorted(good.items()):
+        new = replace(case, model=_resized(case.model, "expert width", width, wide, 1)).fastest(pairs)
+        if new and (new.breakdown.feasible or not case.breakdown.feasible):
+            text = f"{f'expert width {wide}, ' if wide > width else ''}experts less cut: {plan_text(new.attention, new.ffn)}"
+            return Fix(text=text, case=new, before=case, width=wide / width - 1)
+    return None
 
 
 def _waste(case, new, name):
@@ -145,7 +156,7 @@ def _more_heads(mixer, ways):
     """The same attention with the next number of query heads whose shares are multiples of 128."""
     unit = ways * 128 // int(np.gcd(ways * 128, mixer.head_dim))
     alone = mixer.num_kv_heads == mixer.num_heads
-    unit = unit if alone else int(np.lcm(unit, mixer.num_kv_heads))
+    unit = int(np.lcm.reduce([unit, ways, *([] if alone else [mixer.num_kv_heads])]))
     heads = -(-mixer.num_heads // unit) * unit
     return replace(mixer, num_heads=heads, num_kv_heads=heads if alone else mixer.num_kv_heads)
 
@@ -164,8 +175,7 @@ def _heads(case):
         else:
             value, rule = f"{mixer.num_kv_heads} key-value heads over {ways} GPUs", "one divides the other"
         fix = new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)
-        cost = max(0.0, case.gain(new)) if new and not case.refusal else None
-        return [Finding(guideline=2, dimension="heads", value=value, rule=rule, status="fail", cost=cost, fix=fix)]
+        return [Finding(guideline=2, dimension="heads", value=value, rule=rule, status="fail", fix=fix)]
     return []
 
 

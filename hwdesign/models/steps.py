@@ -60,7 +60,7 @@ class Work:
     `flops` [FLOP] and `cache_elements` read [element] of one run; `batch` sequences of `context` cached tokens [token] each,
     `heads` query heads over `kv_heads`; `size` of a key plus a value [element]; `queries`, the new tokens of a sequence
     [token]; `window`, most tokens a query sees [token]; `latent`, the size of a key plus a value against the latent [element],
-    0 where there is none; `count` runs.
+    0 where there is none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs.
 
     Examples
     --------
@@ -78,6 +78,7 @@ class Work:
     queries: float = 1  # [token]
     window: int | None = None  # [token]
     latent: int = 0  # [element]
+    pieces: int = 1
     count: int = 1
 
 
@@ -417,7 +418,7 @@ class _Step:
         self.work.append(
             Work(flops=self.batch * pairs / plan.kvp, cache_elements=self.batch * read / plan.kvp, batch=self.batch,
                  context=reach / plan.kvp, heads=heads, kv_heads=kv, size=sum(sizes), queries=self.new_tokens,
-                 window=mixer.window, latent=absorbed, count=self.count)
+                 window=mixer.window, latent=absorbed, pieces=plan.kvp, count=self.count)
         )  # fmt: skip
         self.small(1, tokens * (heads + 2 * kv) * sizes[1])  # rotation and the write of the cache
         if plan.kvp > 1:

@@ -111,6 +111,7 @@ class Clock:
             work.window,
             work.size,
             work.latent,
+            work.pieces,
             *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
         )
         return self.once(key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c))

@@ -139,8 +139,9 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     packed = "fp4" not in device.dense_peak  # FlashAttention before Blackwell
     latent = packed and work.latent
     size, kv_heads = (work.latent, 1) if latent else (work.size, work.kv_heads)
-    reach = np.minimum(work.context, work.window + BLOCK) if work.window else work.context
-    last, first = np.ceil(reach / BLOCK), np.ceil(np.minimum(reach, work.context - work.queries + 1) / BLOCK)
+    reach = np.minimum(work.context, (work.window + BLOCK) / work.pieces) if work.window else work.context
+    before = work.context - (work.queries - 1) / work.pieces  # keys of this piece that the first query sees
+    last, first = np.ceil(reach / BLOCK), np.ceil(np.minimum(reach, before) / BLOCK)
     rows = work.queries * work.heads / kv_heads
     tiles = kv_heads * np.ceil(rows / BLOCK) if packed else work.heads * np.ceil(work.queries / BLOCK)
     on_sm = work.batch * tiles / (device.sms or 132)

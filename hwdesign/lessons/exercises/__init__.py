@@ -1,6 +1,7 @@
 """The exercises of the chapters, one file a chapter; `practice` asks and checks them."""
 
 from hwdesign.lessons.exercises.base import Exercise
+from hwdesign.lessons.exercises.checklist import EXERCISES as CHECKLIST
 from hwdesign.lessons.exercises.decoupled import EXERCISES as DECOUPLED
 from hwdesign.lessons.exercises.expert_parallel import EXERCISES as EXPERT_PARALLEL
 from hwdesign.lessons.exercises.landscape import EXERCISES as LANDSCAPE
@@ -10,7 +11,9 @@ from hwdesign.lessons.exercises.pipeline import EXERCISES as PIPELINE
 from hwdesign.lessons.exercises.tile_alignment import EXERCISES as TILE_ALIGNMENT
 from hwdesign.lessons.exercises.wide_deep import EXERCISES as WIDE_DEEP
 
-CHAPTERS = (LANDSCAPE, NEAR_SQUARE, TILE_ALIGNMENT, WIDE_DEEP, LOW_PRECISION, EXPERT_PARALLEL, PIPELINE, DECOUPLED)
+CHAPTERS = (
+    LANDSCAPE, NEAR_SQUARE, TILE_ALIGNMENT, WIDE_DEEP, LOW_PRECISION, EXPERT_PARALLEL, PIPELINE, DECOUPLED, CHECKLIST,
+)  # fmt: skip
 EXERCISES = {exercise.id: exercise for chapter in CHAPTERS for exercise in chapter}
 
 __all__ = ["EXERCISES", "Exercise"]

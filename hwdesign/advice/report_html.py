@@ -1,0 +1,78 @@
+"""Reports as one page of HTML that stands alone: no script, nothing fetched, statuses in words."""
+
+import html
+import string
+from importlib import resources
+
+from hwdesign import __version__
+from hwdesign.advice.report_facts import MARKS
+
+
+def page(reports, errors=()):
+    """Reports as a page.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+        What to tell.
+    errors : sequence of str
+        Configs that could not be read, and why.
+
+    Returns
+    -------
+    str
+        A whole document of ASCII characters, the rest as entities; HTML.
+
+    Notes
+    -----
+    Source: design choice of this book; the frame is report.html.
+
+    Examples
+    --------
+    >>> from hwdesign.advice.report_facts import judge
+    >>> "<h2>gpt2 on GB300 " in page([judge("gpt2")])
+    True
+    """
+    body = [_section(report) for report in reports]
+    if errors:
+        items = "".join(f"<li>{html.escape(error)}</li>" for error in errors)
+        body.append(f"<section>\n<h2>Not judged</h2>\n<ul>{items}</ul>\n</section>")
+    frame = resources.files("hwdesign.advice").joinpath("report.html").read_text(encoding="utf-8")
+    title = f"hwdesign check: {', '.join(' '.join(report.title) for report in reports[:3])}{', ...' if reports[3:] else ''}"
+    filled = string.Template(frame).substitute(title=html.escape(title), version=__version__, body="\n".join(body))
+    return filled.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _section(report):
+    verdicts = report.facts["verdicts"]
+    head = f"<h2>{html.escape(' '.join(report.title))} {_mark(report.facts)}</h2>\n<p>{report.summary}</p>"
+    columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
+    rows = (f"<td>{_mark(v)}</td>{_linked(v)}<td>{html.escape(report.why(v))}</td>" for v in verdicts)
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    table = f"<table>\n<caption>Seven guidelines</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
+    found = [_article(report, finding, v) for v in verdicts for finding in v["findings"]]
+    parts = [head, _list(report.head, "head", report.loud), table, *(["<h3>Findings</h3>", *found] if found else [])]
+    return "<section>\n" + "\n".join(parts) + "\n</section>"
+
+
+def _article(report, finding, verdict):
+    what = f"{verdict['guideline']} {finding['dimension']}: {finding['value']}"
+    return f"<article>\n<h4>{_mark(finding)} {html.escape(what)}</h4>\n{_list(report.details(finding))}\n</article>"
+
+
+def _linked(verdict):
+    title, address = html.escape(verdict["title"]), verdict["chapter_url"]
+    linked = f'<a href="{html.escape(address)}">{title}</a>' if address else title
+    return f'<th scope="row">{verdict["guideline"]} {linked}</th>'
+
+
+def _mark(item):
+    status = item["status"]
+    return f'<span class="mark {status.replace(" ", "-")}">{MARKS[status]}</span>'
+
+
+def _list(pairs, name="details", loud=()):
+    """Labels and what they say; what is loud in a colour of its own besides its capitals."""
+    kinds = dict.fromkeys(loud, ' class="loud"')
+    cells = "".join(f"<dt>{label}</dt><dd{kinds.get(label, '')}>{html.escape(words)}</dd>" for label, words in pairs)
+    return f'<dl class="{name}">{cells}</dl>'

@@ -1,0 +1,126 @@
+"""Reports for people as plain text on a terminal and as Markdown for a pull request."""
+
+import re
+import textwrap
+
+from hwdesign.advice.report_facts import MARKS, chapter
+from hwdesign.advice.safe import code_span, markdown_text
+
+COLOURS = {"fail": "1;31", "warn": "1;33", "ok": "32", "not applicable": "2", "not modelled": "2"}
+LABEL = 11  # width of a mark or a label with its margin [character]
+
+
+def text(reports, *, width=100, colour=False):
+    """Reports for a terminal.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+        What to tell.
+    width : int
+        Longest line, but for an address [character].
+    colour : bool
+        Whether marks and titles carry ANSI colours; they say the same without.
+
+    Returns
+    -------
+    str
+        Lines without any control character but those of colours; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> from hwdesign.advice.report_facts import judge
+    >>> print(text([judge("gpt2")]).splitlines()[0])
+    gpt2 on GB300: FAIL
+    """
+
+    def paint(words, code):
+        return f"\x1b[{code}m{words}\x1b[0m" if colour else words
+
+    def row(label, words, code=None):
+        start = f"  {label:<{LABEL - 3}} "
+        whole = re.sub(" (=|%|->) ?", lambda found: found[0].replace(" ", "\xa0"), words)  # no new line before an equals sign
+        lines = words if words.startswith("https://") else textwrap.fill(whole, width - LABEL, break_on_hyphens=False)
+        lines = textwrap.indent(start + lines.replace("\xa0", " "), " " * LABEL)[LABEL:]
+        return lines.replace(label, paint(label, code), 1) if code else lines
+
+    def lines(report):
+        name, rest = report.title
+        yield paint(textwrap.fill(f"{name} {rest}: {MARKS[report.status]}", width), "1")
+        for label, words in report.head:
+            yield row(label, words, COLOURS["fail"] if label in report.loud else None)
+        yield ""
+        for verdict in report.facts["verdicts"]:
+            mark, words = MARKS[verdict["status"]], f"{verdict['title']} - {report.why(verdict)}"
+            yield row(f"{mark:<4} {verdict['guideline']}", words, COLOURS[verdict["status"]])
+        for verdict in report.facts["verdicts"]:
+            for finding in verdict["findings"]:
+                mark, words = MARKS[finding["status"]], f"{finding['dimension']}: {finding['value']}"
+                yield "\n" + row(f"{mark:<4} {verdict['guideline']}", words, COLOURS[finding["status"]])
+                yield from (row(f"  {label}", words) for label, words in report.details(finding))
+                if address := verdict["chapter_url"]:
+                    yield row("  read", address)
+        yield f"\n{paint(MARKS[report.status], COLOURS[report.status])}: {report.summary}"
+
+    parts = ["\n".join(lines(report)) for report in reports]
+    if parts[1:]:
+        found = [report.status for report in reports]
+        counts = (f"{found.count(status)} {status}" for status in ("fail", "warn", "ok") if status in found)
+        parts.append(f"{len(parts)} configs: {', '.join(counts)}")
+    return "\n\n\n".join(parts) + "\n"
+
+
+def markdown(reports, errors=()):
+    """Reports for a comment on a pull request or the summary of a job.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+        What to tell.
+    errors : sequence of str
+        Configs that could not be read, and why.
+
+    Returns
+    -------
+    str
+        GitHub-flavoured Markdown; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> from hwdesign.advice.report_facts import judge
+    >>> markdown([judge("gpt2")]).splitlines()[0]
+    '### `gpt2` on GB300: **FAIL**'
+    """
+    parts = ["\n".join(_markdown_lines(report)) for report in reports]
+    return "\n\n".join([*parts, *(f"- not judged: {code_span(error, 600)}" for error in errors)]) + "\n"
+
+
+def _markdown_lines(report):
+    name, rest = report.title
+    yield f"### {code_span(name)} {markdown_text(rest)}: **{MARKS[report.status]}**"
+    yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
+    for verdict in report.facts["verdicts"]:
+        title, address = f"{verdict['guideline']} {verdict['title']}", chapter(verdict["guideline"])
+        linked = f"[{title}]({address})" if address else title
+        yield f"| {_mark(verdict)} | {linked} | {markdown_text(report.why(verdict))} |"
+    yield ""
+    for verdict in report.facts["verdicts"]:
+        for finding in verdict["findings"]:
+            what = markdown_text(f"{finding['dimension']}: {finding['value']}")
+            yield f"- {_mark(finding)} {verdict['guideline']} **{what}**"
+            yield from (f"  - {label}: {markdown_text(words)}" for label, words in report.details(finding))
+    yield "\nJudged:\n"
+    yield from (f"- {label}: {code_span(words) if label == 'config' else markdown_text(words)}" for label, words in report.head)
+
+
+def _mark(item):
+    mark = MARKS[item["status"]]
+    return f"**{mark}**" if mark.isupper() else mark

@@ -1,0 +1,791 @@
+"""The checklist: verdicts of published models, costs timed anew, fixes that are applied, siblings that are counted."""
+
+import functools
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hwdesign as hw
+from hwdesign.advice import rules, shapes
+from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
+from hwdesign.advice.checklist import CHAPTERS, TITLES, checklist, verdicts
+from hwdesign.advice.verdict import STATUSES, Limits
+from hwdesign.models import config, sharding
+from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+
+SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
+LIMITS = Limits()
+WARN = 0.05  # share of the step
+
+
+def case_of(name, device="H100_SXM", recipe=None, batch=64, context=8192, **ways):
+    attention, ffn = short_plans(**ways)
+    load = {"batch": batch, "context": context}
+    return Case(model=config.load(name), device=device, recipe=recipe, attention=attention, ffn=ffn, **load)
+
+
+@functools.cache
+def judged(case):
+    return checklist(case)
+
+
+def statuses(found):
+    return [v.status for v in found.verdicts]
+
+
+def findings(found, guideline, dimension=None):
+    return [f for f in found.verdicts[guideline - 1].findings if dimension in (None, f.dimension)]
+
+
+def the(found, guideline, dimension):
+    (finding,) = findings(found, guideline, dimension)
+    return finding
+
+
+def seconds(case, **changes):
+    """The step of a case, from its fields."""
+    used = {name: changes.get(name, getattr(case, name)) for name in ("batch", "context", "attention", "ffn")}
+    return float(hw.decode_step(case.model, case.device, case.recipe, **used).seconds)
+
+
+# Published models ---------------------------------------------------------------------------------------------------------
+
+
+def qwen_72b():
+    """Qwen3 issue 578: 29568 is cut by eight GPUs, 29696 is not."""
+    found = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8))
+    finding = the(found, 2, "feed-forward width")
+    assert found.verdicts[1].status == finding.status == "fail" and len(found.verdicts[1].findings) == 1
+    assert (finding.value, finding.fix.text) == ("29568 / 8 = 3696", "feed-forward width 29696")
+    assert finding.rule == "multiples of 128 on each of 8 GPUs, for whole scale blocks"
+    assert finding.fix.width == pytest.approx(128 / 29568) and f"{finding.fix.width:+.2%}" == "+0.43%"
+    before, after = found.case.model, finding.fix.case.model
+    assert (before.parameters, after.parameters) == (72_706_203_648, 72_957_861_888)  # 128 x 3 x 8192 x 80 more
+    assert f"{finding.fix.parameters:+.2%}" == "+0.35%"
+
+
+def qwen_235b_in_fp8():
+    """vLLM issue 17569: blocks of 128 under TP8, and expert parallelism as the way out."""
+    found = checklist(case_of("qwen3-235b-a22b-fp8", tp=8))
+    finding = the(found, 2, "expert width")
+    assert found.case.recipe.name == "fp8_block" and finding.status == "fail" and finding.value == "1536 / 8 = 192"
+    assert finding.fix.text == "experts less cut: --attention tp=8 --ffn ep=8"
+    assert finding.fix.case.ffn == hw.Plan(ep=8) and finding.fix.case.model == found.case.model
+    deep = the(found, 3, "layers")  # 4096 / 94 = 44; Gemma-3-27B has 5376 / 62 = 87, GPT-NeoX 6144 / 44 = 140
+    assert (deep.value, deep.rule) == ("94", "hidden size over layers at least 87")
+    assert deep.fix.text == "59 layers of hidden size 5248" and 5248 / 59 >= 5376 / 62 > 5248 / 61
+    assert "is 44; shipped dense models of 7 billion parameters on: 87 to 140" in found.verdicts[2].reason
+
+
+def deepseek_in_four_stages():
+    found = checklist(case_of("deepseek-r1", tp=8, pp=4))
+    finding = the(found, 6, "layers")
+    assert hw.stage_layers(61, 4) == (16, 15, 15, 15) and finding.value == "61 in stages of 16, 15, 15, 15"
+    assert found.verdicts[5].status == "warn" and finding.cost < WARN  # for the pattern alone
+    blocks = finding.fix.case.model.blocks
+    assert [isinstance(b.ffn, DenseFFN) for b in blocks] == ([True] + [False] * 14) * 4
+    assert finding.fix.text == "60 layers in 4 equal stages"
+
+
+def deepseek_over_sixteen():
+    """Each GPU holds the latent of all tokens under TP16; Helix cuts it. Twice the sequences, a quarter of the tokens: data."""
+    plans = {"attention": hw.Plan(tp=16), "ffn": hw.Plan(ep=16)}
+    few = Case(model=config.load("deepseek-r1"), recipe="nvfp4", batch=4, context=524_288, **plans)
+    finding = the(checklist(few), 7, "attention plan")
+    assert finding.status == "fail" and finding.value == "tp=16" and finding.fix.case.attention == hw.Plan(kvp=16)
+    assert finding.fix.case.ffn == few.ffn and "kvp=16" in finding.fix.text
+    assert checklist(few).verdicts[6].reason.startswith("each token's cache lies on 16 GPUs; another plan of attention saves")
+    many = the(checklist(replace(few, batch=8, context=131_072)), 7, "attention plan").fix.case.attention
+    assert (many.dp, many.kvp) == (8, 1)
+
+
+def llama_on_one_gpu():
+    found = checklist(case_of("llama-3.1-8b", recipe="bf16", batch=256, context=1024))
+    assert statuses(found) == ["ok"] * 3 + ["fail"] + ["not applicable"] * 3
+    finding = the(found, 4, "recipe")
+    assert (finding.value, finding.fix.text, finding.fix.case.recipe.name) == ("bf16", "recipe fp8", "fp8")
+    assert found.verdicts[0].reason == "smallest side on a GPU: qkv, N = 6144, K = 4096"
+
+
+def gpt_oss_on_one_gpu():
+    found = checklist(case_of("gpt-oss-120b", device="GB300", context=1024))
+    hidden, expert = the(found, 2, "hidden size"), the(found, 2, "expert width")
+    assert [f.status for f in (hidden, expert)] == ["warn", "warn"] and hidden.value == expert.value == "2880"  # 22.5 x 128
+    assert hidden.fix.text == "hidden size 2944" and hidden.fix.case.model.hidden_size == 2944  # 23 x 128
+    assert expert.fix.text == "expert width 2944" and 0 < expert.cost < hidden.cost < WARN
+
+
+def gpt_2_and_its_vocabulary():
+    found = checklist(case_of("gpt2", context=1024, batch=1))
+    finding = the(found, 2, "vocabulary")
+    assert (finding.value, finding.fix.text, finding.status) == ("50257", "vocabulary 50304", "warn")
+    assert finding.fix.case.model.parameters - found.case.model.parameters == 47 * 768
+
+
+def twenty_eight_heads():
+    """vLLM issue 11797."""
+    found = checklist(case_of("qwen2.5-7b", tp=8, context=1024))
+    assert statuses(found) == ["not modelled", "fail", *["not modelled"] * 2, *["not applicable"] * 2, "not modelled"]
+    finding = the(found, 2, "heads")
+    assert finding.value == "28 query heads over 8 GPUs" and finding.cost is None and finding.fix.step is None
+    fixed = finding.fix.case
+    assert fixed.attention.gpus == fixed.ffn.gpus == 8 and 28 % fixed.attention.tp == 0 and seconds(fixed) > 0
+    assert found.verdicts[0].reason.endswith("attention tp must divide query heads = 28, got 8")
+
+
+def ten_key_value_heads():
+    found = checklist(case_of("phi-4", tp=8))
+    finding = the(found, 2, "heads")
+    assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "fail"
+    tp = finding.fix.case.attention.tp
+    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0)
+
+
+def experts_over_three():
+    found = checklist(case_of("qwen3-30b-a3b", device="H200", recipe="fp8", dp=3, ep=3))
+    finding = the(found, 5, "ffn plan")
+    assert finding.value == "ep=3" and finding.status == "fail" and "128, got 3" in found.verdicts[4].reason
+    assert (finding.fix.case.attention, finding.fix.case.ffn) == (hw.Plan(dp=3), hw.Plan(tp=3)) and seconds(finding.fix.case) > 0
+    assert statuses(found)[:4] == ["not modelled"] * 4
+
+
+ANCHORS = [qwen_72b, qwen_235b_in_fp8, deepseek_in_four_stages, deepseek_over_sixteen, llama_on_one_gpu, gpt_oss_on_one_gpu,
+           gpt_2_and_its_vocabulary, twenty_eight_heads, ten_key_value_heads, experts_over_three]  # fmt: skip
+
+
+@pytest.mark.parametrize("anchor", ANCHORS, ids=lambda anchor: anchor.__name__)
+def test_verdicts_of_published_models(anchor):
+    anchor()
+
+
+def limits_of_twice(patch):
+    patch.setattr(Limits.__init__, "__kwdefaults__", {"warn": 0.10, "fail": 0.40})
+
+
+def no_tile_of_128(patch):
+    patch.setattr(sharding, "TILES", (256, 512))
+
+
+def no_scale_blocks(patch):
+    patch.setattr("hwdesign.advice.widths.width_tiers", lambda width, ways, precision: hw.width_tiers(width, ways, "bf16"))
+
+
+def a_band_of_half(patch):
+    low, high = shapes.aspect_band()
+    patch.setattr(shapes, "aspect_band", lambda: (low / 2, high / 2))
+
+
+def copies_are_not_counted(patch):
+    patch.setattr(rules, "_copies", lambda case: 1.0)
+
+
+def stages_are_not_compared(patch):
+    patch.setattr(shapes, "stage_blocks", lambda model, split: [()] * len(split))
+
+
+def plans_are_not_refused(patch):
+    patch.setattr("hwdesign.advice.widths._shards", lambda mixer, ways: True)
+
+
+def no_data_parallel_plans(patch):
+    every = hw.layouts
+    patch.setattr("hwdesign.advice.case.layouts", lambda *given: [(a, f) for a, f in every(*given) if a.dp == 1])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "anchor"),
+    [
+        (limits_of_twice, llama_on_one_gpu),
+        (no_tile_of_128, gpt_oss_on_one_gpu),
+        (no_tile_of_128, gpt_2_and_its_vocabulary),
+        (no_scale_blocks, qwen_72b),
+        (no_scale_blocks, qwen_235b_in_fp8),
+        (a_band_of_half, qwen_235b_in_fp8),
+        (copies_are_not_counted, deepseek_over_sixteen),
+        (stages_are_not_compared, deepseek_in_four_stages),
+        (plans_are_not_refused, ten_key_value_heads),
+        (no_data_parallel_plans, deepseek_over_sixteen),
+    ],
+)
+def test_an_anchor_sees_a_rule_that_is_changed(mutant, anchor, monkeypatch):
+    anchor()
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        anchor()
+
+
+# Speed --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ways", [{}, {"tp": 8}], ids=["one GPU", "eight GPUs"])
+@pytest.mark.parametrize("name", config.names())
+def test_a_checklist_takes_less_than_a_second(name, ways):
+    def once():
+        case, start = case_of(name, "GB300", "nvfp4", **ways), time.process_time()  # others may keep the machine busy
+        assert len(checklist(case).verdicts) == 7
+        return time.process_time() - start
+
+    assert min(once() for _ in range(2)) < 1
+
+
+# Costs --------------------------------------------------------------------------------------------------------------------
+
+SETTINGS = [
+    ("deepseek-r1", {"device": "H100_SXM", "tp": 8, "pp": 4}),
+    ("deepseek-r1", {"device": "GB300", "recipe": "nvfp4", "tp": 8, "context": 1024}),
+    ("qwen3-235b-a22b-fp8", {"device": "H200", "tp": 8}),
+    ("qwen3-30b-a3b", {"device": "MI300X", "recipe": "fp8", "dp": 8, "ep": 8, "batch": 16}),
+    ("qwen3-30b-a3b", {"device": "H100_SXM", "recipe": "bf16", "tp": 2, "dp": 2, "context": 1024}),
+    ("nemotron-3-nano-30b-a3b", {"device": "H100_SXM", "recipe": "fp8", "tp": 8}),
+    ("nemotron-3-nano-30b-a3b", {"device": "GB300", "recipe": "bf16", "pp": 4}),
+    ("llama-3.3-nemotron-super-49b", {"device": "GB300", "recipe": "nvfp4", "pp": 4}),
+    ("gpt-oss-120b", {"device": "GB300", "dp": 4, "ep": 4, "batch": 1}),
+    ("llama-3.1-70b", {"device": "H100_SXM", "recipe": "fp8", "dp": 8, "batch": 8}),
+    ("llama-3.1-8b", {"device": "A100_SXM", "recipe": "bf16", "batch": 16, "context": 1024}),
+    ("qwen3-0.6b", {"device": "B200", "recipe": "fp8", "batch": 1, "context": 1024}),
+]
+
+
+def found_in(*guidelines):
+    """Findings with a fix in these settings, each with its checklist; none of the guidelines may be without one."""
+    found = [judged(case_of(name, **setting)) for name, setting in SETTINGS]
+    out = [(x, f) for x in found for v in x.verdicts for f in v.findings if f.guideline in guidelines and f.fix]
+    assert {f.guideline for _, f in out} == set(guidelines)
+    return out
+
+
+def test_a_cost_is_what_the_fix_saves():
+    for found, finding in found_in(1, 4, 5, 7):
+        saved = 1 - seconds(finding.fix.case) / seconds(found.case)
+        assert finding.cost == pytest.approx(saved, rel=1e-9) and saved >= WARN, finding
+        assert finding.fix.step == pytest.approx(-saved, rel=1e-9) and finding.fix.before is found.case
+        assert finding.status == ("fail" if saved >= 0.20 else "warn")
+
+
+def test_depth_costs_what_a_wider_sibling_saves_outside_of_attention():
+    def rest(case):
+        load = {"batch": case.batch, "context": case.context, "attention": case.attention, "ffn": case.ffn}
+        terms = hw.decode_step(case.model, case.device, case.recipe, **load).terms
+        return sum(float(value) for name, value in terms.items() if name != "attention")
+
+    for found, finding in found_in(3):
+        assert finding.cost == pytest.approx((rest(found.case) - rest(finding.fix.case)) / seconds(found.case), rel=1e-9)
+        assert WARN <= finding.cost < -finding.fix.step + 1e-12  # its cache is smaller, too
+
+
+@pytest.mark.parametrize(("name", "width", "good"), [("qwen2.5-72b", 29568, 29696), ("phi-4", 17920, 18432)])
+def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, width, good):
+    case = case_of(name, recipe="fp8_block", tp=8, batch=256, context=1024)
+    finding = the(judged(case), 2, "feed-forward width")
+
+    def ffn(width):
+        blocks = tuple(replace(b, ffn=replace(b.ffn, width=width)) for b in case.model.blocks)
+        load = {"batch": case.batch, "context": case.context, "attention": case.attention, "ffn": case.ffn}
+        return float(hw.decode_step(replace(case.model, blocks=blocks), case.device, case.recipe, **load).terms["ffn"])
+
+    assert finding.fix.text == f"feed-forward width {good}"
+    assert finding.cost == pytest.approx((ffn(width) - ffn(good) * width / good) / seconds(case), rel=1e-9) and finding.cost > 0
+
+
+def idle(case):
+    """Share of the time that the GPUs of the stages wait for the slowest, in the first chunk of a prompt."""
+    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1), "batch": case.attention.dp}
+    split = hw.stage_layers(len(case.model.blocks), case.attention.pp)
+    sizes = [min(8192, case.context)]
+    times, _ = hw.stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, **plans)
+    return float(1 - times.mean() / times.max())
+
+
+def test_stages_cost_what_their_gpus_wait():
+    for found, finding in found_in(6):
+        assert finding.cost == pytest.approx(idle(found.case), rel=1e-9)
+        assert idle(finding.fix.case) < finding.cost
+    assert f"GPUs wait {100 * idle(found.case):.1f} % of" in found.verdicts[5].reason
+
+
+def others(case, guideline):
+    """Plans that a guideline compares on the same GPUs, found here; those of the case must fit if its own do."""
+    pairs = []
+    for pair in hw.layouts(case.model, case.gpus // case.attention.pp):
+        attention, ffn = (replace(plan, pp=case.attention.pp) for plan in pair)
+        spread = case.ffn.dp > 1 or (ffn.tp, ffn.ep) == (case.ffn.tp, case.ffn.ep)
+        pairs += [(attention, ffn)] if (attention == case.attention if guideline == 5 else spread) else []
+    return pairs
+
+
+def is_compared(case, guideline):
+    experts = any(isinstance(b.ffn, MoE) for b in case.model.blocks)
+    return case.gpus > case.attention.pp and (experts if guideline == 5 else not experts or case.ffn.dp == 1)
+
+
+def test_no_plan_of_the_same_kind_is_faster_than_the_fix():
+    compared = {5: 0, 7: 0}
+    for guideline in compared:
+        for name, setting in SETTINGS:
+            if not is_compared(case := case_of(name, **setting), guideline):
+                continue
+            given = {"batch": case.batch, "context": case.context}
+            plans = [(case.attention, case.ffn), *others(case, guideline)]
+            own, *steps = (hw.decode_step(case.model, case.device, case.recipe, attention=a, ffn=f, **given) for a, f in plans)
+            least = min(float(s.seconds) for s in steps if s.feasible or not own.feasible)
+            found = findings(judged(case), guideline)
+            if found:
+                assert seconds(found[0].fix.case) == pytest.approx(least, rel=1e-12) and len(found) == 1
+            assert bool(found) == (1 - least / seconds(case) >= WARN), (name, setting)
+            compared[guideline] += 1
+    assert min(compared.values()) >= 5
+
+
+def test_a_copy_of_the_model_on_each_gpu_is_compared_with_plans_that_share_it():
+    dense = the(judged(case_of("llama-3.1-70b", recipe="fp8", dp=8, batch=8)), 7, "attention plan")
+    assert dense.value == "dp=8" and (dense.fix.case.attention, dense.fix.case.ffn) == (hw.Plan(tp=8), hw.Plan(tp=8))
+    case = case_of("qwen3-30b-a3b", recipe="fp8", tp=2, dp=4, batch=1, context=262_144)
+    sparse = the(judged(case), 7, "attention plan").fix.case
+    assert sparse.ffn == case.ffn == hw.Plan(tp=2, dp=4) and sparse.attention.dp < 4
+
+
+# Variants: each fix is applied --------------------------------------------------------------------------------------------
+
+DEVICES = {
+    "H100_SXM": ("bf16", "fp8", "fp8_block"),
+    "GB300": ("bf16", "fp8", "nvfp4", "mxfp4"),
+    "GB200": ("nvfp4", "fp8_block"),
+    "A100_SXM": ("bf16", "w4a16"),
+    "MI300X": ("bf16", "fp8"),
+    "L40S": ("fp8", "bf16"),
+    "RTX_PRO_6000": ("nvfp4",),
+}
+PLANS = [{}, {"tp": 2}, {"tp": 4}, {"tp": 8}, {"tp": 6}, {"tp": 16}, {"dp": 4}, {"dp": 8, "ep": 8}, {"tp": 2, "dp": 2},
+         {"tp": 2, "dp": 4, "ep": 8}, {"tp": 8, "ep": 4}, {"dp": 3, "ep": 3}, {"pp": 3}, {"pp": 4}, {"tp": 8, "pp": 4},
+         {"tp": 2, "pp": 8}, {"tp": 4, "kvp": 2}, {"tp": 8, "kvp": 2}]  # fmt: skip
+SEEDS = range(50)
+
+
+def drawn(seed):
+    """A case around one of the shipped configs: other widths, heads, experts, layers, vocabulary, formats, plans and loads."""
+    rng = np.random.default_rng(seed)
+
+    def one(of):
+        return of[int(rng.integers(len(of)))]
+
+    def near(size):
+        to = int(size * one([0.5, 0.93, 1, 1.07, 1.25, 2]))
+        return max(64, to - to % one([1, 16, 32, 64, 128]))
+
+    model, changed = config.load(one(config.names())), rng.random(6) < 0.4
+    hidden = near(model.hidden_size) if changed[0] else model.hidden_size
+    groups, fewer, experts = one([(1, 1), (2, 1), (1, 2), (3, 2)]), one([1, 2, 4]), one([0.5, 0.75, 1.5])
+    widths, head_dim = functools.cache(near), one([64, 96, 128])
+
+    def change(block):
+        mixer, ffn = block.mixer, block.ffn
+        if changed[1] and isinstance(mixer, SelfAttention):
+            kv = max(1, mixer.num_kv_heads * groups[0] // fewer)
+            each = max(1, mixer.num_heads // mixer.num_kv_heads * groups[1])
+            mixer = replace(mixer, num_kv_heads=kv, num_heads=kv * each, head_dim=head_dim)
+        elif changed[1] and isinstance(mixer, LatentAttention):
+            mixer = replace(mixer, num_heads=mixer.num_heads // 2 * groups[0], q_rank=widths(mixer.q_rank))
+        elif changed[1] and isinstance(mixer, Mamba2):
+            mixer = replace(mixer, num_heads=mixer.num_heads * groups[0])
+        if changed[2] and ffn:
+            ffn = replace(ffn, width=widths(ffn.width))
+        if changed[3] and isinstance(ffn, MoE):
+            ffn = replace(ffn, num_experts=max(ffn.top_k, int(ffn.num_experts * experts)))
+            ffn = replace(ffn, shared_width=widths(ffn.shared_width)) if ffn.shared_width else ffn
+        return replace(block, mixer=mixer, ffn=ffn)
+
+    vocab = near(model.vocab_size) if changed[4] else model.vocab_size
+    model = shapes.mapped(model, change, hidden_size=hidden, vocab_size=vocab)
+    if changed[5]:
+        old, new = len(model.blocks), max(8, int(len(model.blocks) * one([0.5, 0.9, 1.1, 1.6])))
+        model = replace(model, blocks=tuple(model.blocks[i * old // new] for i in range(new)))
+    device = one(list(DEVICES))
+    attention, ffn = short_plans(**one(PLANS))
+    load = {"batch": one([1, 16, 64, 100, 512]), "context": one([1024, 8192, 131_072])}
+    return Case(model=model, device=device, recipe=one(DEVICES[device]), attention=attention, ffn=ffn, **load)
+
+
+def test_the_variants_meet_every_guideline():
+    every = [f for seed in SEEDS for f in judged(drawn(seed)).findings]
+    counts = {g: sum(f.guideline == g and f.fix is not None for f in every) for g in TITLES}
+    assert len(every) >= 100 and min(counts.values()) >= 1, counts
+    cases = [drawn(seed) for seed in SEEDS]
+    assert sum(case.refusal is None for case in cases) >= 35 and any(case.refusal for case in cases)
+    assert {True, False} == {bool(case.breakdown.feasible) for case in cases if not case.refusal}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
+    case = drawn(seed)
+    found = judged(case)
+    assert statuses(found) == [v.status for v in verdicts(case, LIMITS)]
+    for finding in found.findings:
+        assert SEVERITY[finding.status] and (finding.cost is None or 0 <= finding.cost < 1)
+        if not (fix := finding.fix):
+            continue
+        after = verdicts(fix.case, LIMITS)
+        old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
+        assert {f.value for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension} <= old, finding
+        worse = [(b.guideline, b.status, a.status) for b, a in zip(found.verdicts, after, strict=True)
+                 if SEVERITY[a.status] > SEVERITY[b.status] and b.status != "not modelled"]  # fmt: skip
+        assert list(fix.worsens) == worse
+        assert fix.case.refusal is None and fix.case.gpus == case.gpus and seconds(fix.case) > 0
+        assert (fix.case.batch, fix.case.context, fix.case.device) == (case.batch, case.context, case.device)
+        if case.breakdown and case.breakdown.feasible:
+            assert fix.case.breakdown.feasible
+        assert fix.parameters == fix.case.model.parameters / case.model.parameters - 1 and fix.width >= 0
+        assert finding.guideline == 2 or abs(fix.parameters) <= 0.15
+
+
+def test_what_stays_of_a_fix_is_as_it_was():
+    """Each fix changes what its guideline is about, and nothing else."""
+    free = {1: {"model"}, 2: {"model", "attention", "ffn"}, 3: {"model"}, 4: {"recipe"}, 5: {"ffn"}, 6: {"model"},
+            7: {"attention", "ffn"}}  # fmt: skip
+    for found, finding in found_in(*free):
+        fields = ("model", "recipe", "attention", "ffn")
+        moved = {name for name in fields if getattr(finding.fix.case, name) != getattr(found.case, name)}
+        assert moved and moved <= free[finding.guideline], finding
+
+
+def test_experts_that_no_plan_leaves_whole_are_widened_as_little_as_can_be():
+    case = case_of("nemotron-3-nano-30b-a3b", recipe="fp8", tp=8)  # 1856 = 14.5 x 128
+    finding = the(judged(case), 2, "expert width")
+    assert finding.value == "1856 / 8 = 232" and finding.fix.width == pytest.approx(64 / 1856)  # 15 x 128; over eight GPUs 2048
+    assert finding.fix.text == "expert width 1920, experts less cut: --attention tp=8 --ffn ep=8"
+    assert {b.ffn.width for b in finding.fix.case.model.blocks if isinstance(b.ffn, MoE)} == {1920}
+    assert finding.fix.parameters < 0.04
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv", "head_dim", "tp", "more"),
+    [
+        (9, 3, 64, 1, 12),  # groups of three: 12 x 64 = 6 x 128, and 10 x 64 = 5 x 128 is no multiple of three
+        (9, 1, 192, 3, 12),  # a multiple of the GPUs, too: 10 x 192 = 15 x 128 leaves 3.33 heads
+        (20, 20, 96, 4, 32),  # each with a key-value head of its own: 8 x 96 = 6 x 128
+        (40, 8, 80, 2, 48),  # 24 x 80 = 15 x 128, in sixes
+    ],
+)
+def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp, more):
+    good = SelfAttention(num_heads=kv * tp, num_kv_heads=kv, head_dim=128)  # stands first, and stays
+    mixers = good, SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=head_dim)
+    blocks = tuple(Block(mixer=mixer, ffn=DenseFFN(width=4096)) for mixer in mixers)
+    model = hw.Model(name="odd", hidden_size=1024, vocab_size=32768, blocks=blocks)
+    case = Case(model=model, device="H100_SXM", recipe="bf16", attention=hw.Plan(tp=tp), ffn=hw.Plan(tp=tp))
+    (finding,) = [f for f in judged(case).verdicts[1].findings if f.dimension == "query heads"]
+    first, new = (block.mixer for block in finding.fix.case.model.blocks)
+    assert first == good and (new.num_heads, new.num_kv_heads) == (more, more if kv == heads else kv)
+    assert finding.fix.text == f"{more} query heads" and finding.fix.width == pytest.approx(more / heads - 1)
+
+
+def test_a_head_count_is_no_width():
+    verdict = judged(case_of("qwen2.5-72b", device="H200", recipe="fp8", kvp=1, tp=16, context=1024)).verdicts[1]
+    assert [f.dimension for f in verdict.findings] == ["feed-forward width"] and verdict.reason == "some shares are no multiples"
+    mixer = SelfAttention(num_heads=24, num_kv_heads=6, head_dim=128)
+    model = hw.Model(name="six", hidden_size=3072, vocab_size=32768, blocks=(Block(mixer=mixer, ffn=DenseFFN(width=8192)),) * 4)
+    case = Case(model=model, device="H100_SXM", recipe="bf16", attention=hw.Plan(tp=4), ffn=hw.Plan(tp=4))
+    verdict = judged(case).verdicts[1]
+    assert [f.value for f in verdict.findings] == ["6 key-value heads over 4 GPUs"]
+    assert verdict.reason == "all shares of widths are multiples of 256"  # 2048, 768 = 3 x 256
+
+
+def test_a_plan_that_cannot_run_gets_one_that_can_even_if_none_fits():
+    found = judged(case_of("mixtral-8x7b", recipe="bf16", dp=3, ep=3, batch=300, context=131_072))  # 5 TB of cache
+    finding = the(found, 5, "ffn plan")
+    assert finding.fix.case.ffn == hw.Plan(tp=3) and not finding.fix.case.breakdown.feasible
+    heads = the(judged(case_of("llama-3.1-8b", recipe="bf16", tp=3, batch=300, context=131_072)), 2, "heads")
+    assert heads.fix.case.gpus == 3 and heads.fix.case.attention.tp == 1 and not heads.fix.case.breakdown.feasible
+
+
+# Stages and the head ------------------------------------------------------------------------------------------------------
+
+
+def cuts_told(found):
+    """Splits that the reason of guideline 6 names as free, and the share that it says they leave."""
+    said, _, left = found.verdicts[5].reason.partition("cuts after layers ")[2].partition(" are free and leave ")
+    ends = [0, *map(int, said.split(", ")), len(found.case.model.blocks)]
+    return np.diff(ends).tolist(), float(left.rstrip("%")) / 100
+
+
+@pytest.mark.parametrize(("name", "split"), [("gpt2", (3, 3, 3, 3)), ("qwen2.5-72b", (20,) * 4)])
+def test_the_head_makes_the_last_of_equal_stages_long_and_only_other_cuts_help(name, split):
+    found = judged(case_of(name, device="GB200", recipe="nvfp4", pp=4, context=128))
+    finding = the(found, 6, "last stage")
+    assert finding.value == f"the head besides {split[-1]} layers" and finding.fix is None
+    assert finding.cost == pytest.approx(idle(found.case), rel=1e-9) and finding.cost >= WARN
+    if "free" in found.verdicts[5].reason:
+        cuts, left = cuts_told(found)
+        times, _ = hw.stage_times(found.case.model, "GB200", "nvfp4", sizes=[128], split=cuts)
+        assert left == pytest.approx(float(1 - times.mean() / times.max()), abs=5e-4) and left < finding.cost
+        assert cuts[-1] < split[-1] and sum(cuts) == sum(split)
+    assert ("free" in found.verdicts[5].reason) == (name == "qwen2.5-72b")
+
+
+def test_a_short_last_stage_that_leaves_room_for_the_head_is_not_blamed():
+    found = judged(case_of("gemma-3-27b", recipe="fp8_block", pp=4, context=1024))  # 16, 16, 15, 15 and 262208 rows
+    equal = replace(found.case, model=shapes.regular(found.case.model, 4))
+    assert idle(equal) > idle(found.case) and found.verdicts[5].status == "ok"
+    longer = the(judged(replace(found.case, context=8192)), 6, "layers")  # in which the head weighs less
+    assert longer.status == "warn" and longer.fix.text == "60 layers in 4 equal stages"
+
+
+def test_equal_stages_are_a_fix_though_the_head_stays():
+    found = judged(case_of("nemotron-3-nano-30b-a3b", device="GB300", recipe="nvfp4", pp=4, context=1024))
+    finding = the(found, 6, "layers")
+    assert finding.value == "52 in stages of 13, 13, 13, 13" and finding.fix.text == "48 layers in 4 equal stages"
+    (left,) = verdicts(finding.fix.case, LIMITS)[5].findings
+    assert left.dimension == "last stage" and left.cost < finding.cost
+
+
+# Siblings -----------------------------------------------------------------------------------------------------------------
+
+
+def routed(model):
+    """Parameters, all and those of one token, without routers."""
+    weights = [w for w in model.weights if not w.name.startswith("router")]
+    return sum(w.stored * w.elements for w in weights), sum(w.used * w.elements for w in weights)
+
+
+def test_merged_experts_keep_their_parameters():
+    merged = {}
+    for name in config.names():
+        model, last = config.load(name), None
+        while model:
+            assert last is None or routed(model) == routed(last)
+            last, model = model, shapes.merged_experts(model)
+        experts = next((b.ffn for b in last.blocks if isinstance(b.ffn, MoE)), None)
+        merged[name] = experts and (experts.num_experts, experts.top_k, experts.width)
+    assert merged["deepseek-r1"] == (64, 2, 8192) and merged["qwen3-30b-a3b"] == (64, 4, 1536)  # from 256, 8, 2048; 128, 8, 768
+    assert merged["mixtral-8x7b"] == (8, 2, 14336) and merged["llama-3.1-8b"] is None  # wide already; none
+    for odd in ({"top_k": 7}, {"num_experts": 255}):
+        block = Block(mixer=None, ffn=replace(config.load("deepseek-r1").blocks[-1].ffn, **odd))
+        assert shapes.merged_experts(replace(config.load("deepseek-r1"), blocks=(block,))) is None
+
+
+@pytest.mark.parametrize("ratio", [0.05, 0.1, 0.2, 4.5, 6, 10, 16, 32])
+def test_squarer_models_keep_the_parameters_of_their_blocks(ratio):
+    for hidden, gated, kv in itertools.product((1024, 2048, 4096, 8192), (True, False), (1, 8)):
+        mixer = SelfAttention(num_heads=hidden // 128, num_kv_heads=max(1, hidden // 128 // kv), head_dim=128)
+        blocks = (Block(mixer=mixer, ffn=DenseFFN(width=int(hidden * ratio), gated=gated)),) * 4
+        model = hw.Model(name="flat", hidden_size=hidden, vocab_size=1, blocks=blocks, tied_embeddings=True)
+        new = shapes.squarer(model)
+        assert new.hidden_size == (2 * hidden if ratio > 4 else hidden // 2)
+        assert new.parameters == pytest.approx(model.parameters, rel=0.03)
+        assert abs(np.log(new.blocks[0].ffn.width / new.hidden_size)) < abs(np.log(ratio))
+        assert new.blocks[0].ffn.width % 128 == 0 and new.blocks[0].mixer == mixer
+
+
+def test_a_flat_model_is_told_to_be_squarer():
+    mixer = SelfAttention(num_heads=16, num_kv_heads=8, head_dim=128)
+    blocks = (Block(mixer=mixer, ffn=DenseFFN(width=32768)),) * 16
+    flat = hw.Model(name="flat", hidden_size=2048, vocab_size=32000, blocks=blocks)
+    case = Case(model=flat, device="GB300", recipe="nvfp4", batch=1024, context=1024)
+    told = rules.near_square(case, Limits(warn=1e-6)).findings
+    assert [(f.dimension, f.value) for f in told] == [("feed-forward width", "32768")]
+    assert told[0].fix.text == "hidden size 4096 with feed-forward width 15360"  # (32768 x 2048 - 6144 x 2048 / 3) / 4096
+    square = shapes.mapped(flat, lambda b: replace(b, ffn=replace(b.ffn, width=8192)))
+    assert not rules.near_square(replace(case, model=square), Limits(warn=1e-6)).findings
+
+
+@pytest.mark.parametrize("name", config.names())
+def test_regular_siblings_fall_into_equal_stages(name):
+    model = config.load(name)
+    for stages in range(2, 9):
+        new = shapes.regular(model, stages)
+        each = len(new.blocks) // stages
+        assert len(new.blocks) == stages * each and len({new.blocks[i : i + each] for i in range(0, len(new.blocks), each)}) == 1
+        assert set(new.blocks) == set(model.blocks)
+        for kind, count in model.block_counts.items():
+            assert abs(new.block_counts[kind] - count) < stages and new.block_counts[kind] % stages == 0
+
+
+def test_regular_siblings_of_known_models():
+    r1 = config.load("deepseek-r1")  # 3 dense layers, then 58
+    assert [sum(isinstance(b.ffn, DenseFFN) for b in shapes.regular(r1, n).blocks) for n in (2, 3, 4, 8)] == [2, 3, 4, 8]
+    assert [len(shapes.regular(r1, n).blocks) for n in (2, 3, 4, 8)] == [60, 60, 60, 64]
+    gemma = shapes.regular(config.load("gemma-3-27b"), 4)  # five windows, then full attention, 62 layers
+    assert [sum(b.mixer.window is None for b in gemma.blocks[i : i + 15]) for i in (0, 15, 30, 45)] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("name", config.names())
+def test_wider_siblings_reach_the_aspect_and_keep_their_parameters(name):
+    model, (low, high) = config.load(name), shapes.aspect_band()
+    for aspect, ways in itertools.product((low, high), (1, 2, 4, 8)):
+        if not all(b.mixer is None or b.mixer.num_heads % ways == 0 for b in model.blocks):
+            continue  # the plans refuse the model itself
+        new = shapes.wider(model, aspect, ways=ways)
+        assert new.hidden_size / len(new.blocks) >= aspect and new.hidden_size % 128 == 0 and len(new.blocks) <= len(model.blocks)
+        assert {b.kind for b in new.blocks} == {b.kind for b in model.blocks}
+        for mixer in (b.mixer for b in new.blocks if b.mixer):
+            assert mixer.num_heads % ways == 0 and mixer.num_heads % getattr(mixer, "num_kv_heads", 1) == 0
+            assert not isinstance(mixer, Mamba2) or mixer.num_heads % mixer.groups == 0
+        if model.hidden_size / len(model.blocks) < aspect:
+            most = 0.10 if aspect == low else 0.20
+            assert new.parameters == pytest.approx(model.parameters, rel=most), (aspect, ways)
+            assert len(new.blocks) < len(model.blocks) and new.hidden_size > model.hidden_size
+
+
+# Limits, plans, cases -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"warn": 0}, "warn and fail must be shares .* got 0 and 0.2"),
+        ({"warn": 0.3}, "warn and fail must be shares .* got 0.3 and 0.2"),
+        ({"fail": 1.1}, "warn and fail must be shares .* got 0.05 and 1.1"),
+        ({"warn": -0.1}, "warn and fail must be shares .* got -0.1"),
+        ({"warn": float("nan")}, "warn must be finite, got nan"),
+        ({"fail": float("inf")}, "fail must be finite, got inf"),
+        ({"warn": "5 %"}, "warn must be a number"),
+        ({"fail": [0.1, 0.2]}, "fail must be one number"),
+        ({"fail": None}, "fail must be a number"),
+    ],
+)
+def test_limits_refuse_what_is_no_share(values, says):
+    with pytest.raises(ValueError, match="^" + says) as error:
+        Limits(**values)
+    assert "\n" not in str(error.value)
+
+
+def test_limits_decide_the_status():
+    case = case_of("llama-3.1-8b", recipe="bf16", batch=256, context=1024)  # FP8 would save 23 %
+    for limits, status in ((Limits(), "fail"), (Limits(fail=0.3), "warn"), (Limits(warn=0.25, fail=0.3), "ok")):
+        found = checklist(case, limits)
+        assert found.verdicts[3].status == found.status == status and found.limits is limits
+        assert bool(found.findings) == (status != "ok")
+        assert found.status == status
+    shape = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8), Limits(warn=1, fail=1))
+    assert [v.status for v in shape.verdicts if v.findings] == ["fail"]  # refused whatever it costs
+
+
+def test_there_are_seven_verdicts_in_order():
+    for seed in SEEDS:
+        found = judged(drawn(seed))
+        assert [v.guideline for v in found.verdicts] == list(TITLES) == list(CHAPTERS) == [1, 2, 3, 4, 5, 6, 7]
+        for verdict in found.verdicts:
+            assert verdict.status in STATUSES and verdict.reason and "\n" not in verdict.reason and "nan" not in verdict.reason
+            worst = max((f.status for f in verdict.findings), key=SEVERITY.get, default=None)
+            assert verdict.status == worst if worst else SEVERITY[verdict.status] == 0
+            assert all(f.guideline == verdict.guideline for f in verdict.findings)
+        assert found.findings == tuple(f for v in found.verdicts for f in v.findings)
+        assert SEVERITY[found.status] == max(SEVERITY[v.status] for v in found.verdicts)
+
+
+def test_a_case_that_does_not_fit_is_judged_against_plans_that_need_not_fit():
+    case = case_of("deepseek-r1", recipe="bf16", tp=8, context=1024)  # 1.3 TB of weights on 640 GB
+    longer = checklist(replace(case, context=131_072))
+    told = [the(checklist(case), g, what) for g, what in ((1, "expert width"), (4, "recipe"), (5, "ffn plan"))]
+    for finding in (*told, the(longer, 7, "attention plan")):
+        assert not finding.fix.before.breakdown.feasible and not finding.fix.case.breakdown.feasible and finding.cost > WARN
+
+
+def test_a_case_that_fits_gets_no_advice_that_does_not():
+    case = case_of("llama-3.1-70b", device="H200", recipe="fp8", context=4096)
+    assert case.breakdown.feasible and change(case, recipe="bf16") is None
+    assert change(case, attention=hw.Plan(pp=81), ffn=hw.Plan(pp=81)) is None
+    pair = (hw.Plan(), hw.Plan())
+    assert replace(case, recipe="bf16").fastest([pair]).seconds == seconds(replace(case, recipe="bf16"))
+    two = replace(case, attention=hw.Plan(tp=2), ffn=hw.Plan(tp=2), batch=260)
+    whole, copies = (hw.Plan(tp=2), hw.Plan(tp=2)), (hw.Plan(dp=2), hw.Plan(dp=2))
+    assert [bool(change(two, attention=a, ffn=f)) for a, f in (whole, copies)] == [True, False]
+    assert two.fastest([copies]) is None and two.fastest([copies, whole]).attention == whole[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "ffn must be ways like tp=8,kvp=4 out of tp, kvp, dp, ep and gather, each once, got ''"),
+        ("tp=8,tp=4", "ffn must be ways like .* each once, got 'tp=8,tp=4'"),
+        ("pp=4", "ffn must be ways like .* got 'pp=4'"),
+        ("TP=4", "ffn must be ways like .* got 'TP=4'"),
+        ("tp=8;ep=2", "ffn must give whole numbers from 1 to 99999, as in tp=8, got 'tp=8;ep=2'"),
+        ("ep=2,tp", "ffn must give whole numbers .* got 'tp'"),
+        ("tp=0", "ffn must give whole numbers .* got 'tp=0'"),
+        ("tp=-8", "ffn must give whole numbers .* got 'tp=-8'"),
+        ("tp=2.5", "ffn must give whole numbers .* got 'tp=2.5'"),
+        ("tp=100000", "ffn must give whole numbers .* got 'tp=100000'"),
+        ("tp=٣", "ffn must give whole numbers .* got 'tp=٣'"),
+        ("gather=1", "ffn must give whole numbers .* got 'gather=1'"),
+        ("gather,gather", "ffn must be ways like .* got 'gather,gather'"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_is_named(text, says):
+    with pytest.raises(ValueError, match="^" + says) as error:
+        parse_plan("ffn", text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("ways", "says"),
+    [
+        ({"tp": 8, "ep": 3}, "ep must divide the 8 GPUs of tp x kvp x dp, got 3"),
+        ({"tp": 8, "ep": 16}, "ep must divide the 8 GPUs of tp x kvp x dp, got 16"),
+        ({"tp": 8, "ep": 0}, "ep must be >= 1, got 0"),
+        ({"tp": 8, "ep": 1.5}, "ep must be a whole number, got 1.5"),
+        ({"tp": 0}, "tp must be >= 1, got 0"),
+        ({"dp": -2}, "dp must be >= 1, got -2"),
+        ({"kvp": "2"}, "kvp must be a number"),
+        ({"pp": 2.5}, "pp must be a whole number, got 2.5"),
+    ],
+)
+def test_short_plans_that_do_not_work_are_named(ways, says):
+    with pytest.raises(ValueError, match="^" + says):
+        short_plans(**ways)
+
+
+def test_short_plans_are_those_of_engines():
+    assert short_plans(tp=4, dp=2) == (hw.Plan(tp=4, dp=2), hw.Plan(tp=4, dp=2))  # two copies of the model
+    assert short_plans(tp=2, dp=4, ep=8) == (hw.Plan(tp=2, dp=4), hw.Plan(ep=8))
+    assert short_plans(tp=8, ep=2, pp=3) == (hw.Plan(tp=8, pp=3), hw.Plan(tp=4, ep=2, pp=3))
+    assert short_plans(tp=4, kvp=2) == (hw.Plan(tp=4, kvp=2), hw.Plan(tp=8))
+
+
+def test_plans_come_back_from_their_text():
+    models = [config.load(name) for name in ("qwen3-30b-a3b", "llama-3.1-8b")]
+    pairs = [pair for model in models for n in (2, 4, 8, 12) for pair in hw.layouts(model, n)]
+    pairs += [short_plans(tp=2, dp=2), short_plans(dp=3)]
+    for (attention, ffn), pp in itertools.product(pairs, (1, 3)):
+        said = plan_text(replace(attention, pp=pp), replace(ffn, pp=pp)).split()
+        words = dict(zip(said[::2], said[1::2], strict=True))
+        assert (parse_plan("attention", words["--attention"]), parse_plan("ffn", words["--ffn"])) == (attention, ffn)
+        assert int(words.get("--pp", 1)) == pp and set(words) <= {"--attention", "--ffn", "--pp"}
+    assert any(f.gather for _, f in pairs) and any(a.kvp > 1 for a, _ in pairs)
+    assert plan_text(hw.Plan(), hw.Plan()) == "one GPU" and set(WAYS) == {"tp", "kvp", "dp", "ep", "pp"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"attention": hw.Plan(ep=2), "ffn": hw.Plan(ep=2)}, "attention takes tp, kvp, dp, pp and ffn .* got --attention ep=2"),
+        ({"attention": hw.Plan(tp=2), "ffn": hw.Plan(kvp=2)}, "attention takes tp, .* got --attention tp=2 --ffn kvp=2"),
+        ({"attention": hw.Plan(tp=2, gather=True), "ffn": hw.Plan(tp=2)}, "attention takes tp, .* got --attention tp=2,gather"),
+        ({"attention": hw.Plan(tp=2)}, "attention and ffn must use the same GPUs, got 2 and 1"),
+        ({"attention": hw.Plan(tp=2, pp=2), "ffn": hw.Plan(tp=4)}, "attention and ffn must have the same stages"),
+        ({"attention": hw.Plan(pp=33), "ffn": hw.Plan(pp=33)}, "pp must be <= the 32 layers of llama-3.1-8b, got 33"),
+        ({"device": "RTX_4090", "attention": hw.Plan(tp=2), "ffn": hw.Plan(tp=2)}, "device must have a link .* got RTX_4090"),
+        ({"device": "A100_SXM", "recipe": "fp8"}, "recipe must multiply in a format of A100_SXM .* got 'fp8'"),
+        ({"device": "T4"}, "recipe must multiply in a format of T4 .* got 'bf16'"),
+        ({"device": "H1000"}, "device must be one of"),
+        ({"recipe": "fp9"}, "recipe must be one of .* got 'fp9'"),
+        ({"batch": 0}, "batch must be >= 1, got 0"),
+        ({"batch": [1, 2]}, "batch must be one number"),
+        ({"context": 1.5}, "context must be a whole number, got 1.5"),
+        ({"context": "long"}, "context must be a number"),
+    ],
+)
+def test_a_case_that_cannot_be_is_refused_in_one_line(fields, says):
+    with pytest.raises(ValueError, match="^" + says) as error:
+        Case(**{"model": config.load("llama-3.1-8b"), "device": "H100_SXM", **fields})
+    assert "\n" not in str(error.value)
+
+
+def test_stages_of_cache_parallel_gpus_take_as_long_as_those_of_tensor_parallel_ones():
+    """All heads against an eighth of the keys, or an eighth of the heads against all keys: the same scores."""
+    tensor = case_of("deepseek-r1", batch=1, context=131_072, tp=8, pp=4)
+    fixed = the(checklist(tensor), 7, "attention plan").fix.case
+    assert fixed.attention == hw.Plan(kvp=8, pp=4)
+    times = [rules._block_times(case)[0] for case in (tensor, fixed)]
+    assert (times[1] > 0.8 * times[0]).all() and (times[1] < 2 * times[0]).all()
