@@ -35,6 +35,25 @@ def test_examples_in_pages_run(page):
     assert failed == 0
 
 
+def test_the_report_on_the_page_about_checking_is_what_the_command_prints(capsys, monkeypatch):
+    from hwdesign.cli import main
+
+    monkeypatch.setenv("COLUMNS", "100")
+    (shown,) = re.findall(r"```console\n\$ hwdesign (.*?)\n(.*?)```", (BOOK / "checking.md").read_text(encoding="utf-8"), re.S)
+    assert main(shown[0].split()) == 1 and capsys.readouterr().out == shown[1]
+
+
+def test_options_on_the_page_about_checking_are_those_of_the_command(capsys):
+    from hwdesign.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    table = (BOOK / "checking.md").read_text(encoding="utf-8").split("| option |")[1].split("\n\n")[0]
+    told = set(re.findall(r"`(--[a-z-]+)", table))
+    assert told <= known and known - told == {"--help", "--color"}
+
+
 def test_api_page_lists_every_public_function_and_class():
     import inspect
 
