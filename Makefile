@@ -23,9 +23,10 @@ help:  ## list the targets
 book: .venv/.book  ## build the site into _build/html
 	@$(BIN)/python scripts/build_book.py
 
+# Two workers, a thread each: with more, threads wait for each other. Then what needs the site or the clock to itself.
 test: lint book  ## lint, build the site, run every test (TORCH=0: without torch, a large download)
 	@export HWDESIGN_REQUIRE_SITE=1; failed=0; \
-	  $(BIN)/python -m pytest -n 2 -m "not alone" --doctest-modules hwdesign tests || failed=1; \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone" --doctest-modules hwdesign tests || failed=1; \
 	  $(BIN)/python -m pytest -m alone tests || failed=1; exit $$failed
 
 lint: $(TEST_STAMP)  ## check the code's style

@@ -83,11 +83,13 @@ def qwen_235b_in_fp8():
 def deepseek_in_four_stages():
     found = checklist(case_of("deepseek-r1", tp=8, pp=4))
     finding = the(found, 6, "layers")
-    assert hw.stage_layers(61, 4) == (16, 15, 15, 15) and finding.value == "61 in stages of 16, 15, 15, 15"
-    assert found.verdicts[5].status == "warn" and finding.cost < WARN  # for the pattern alone
+    assert finding.value == "61 in stages of 15, 15, 16, 15" and found.verdicts[5].status == finding.status == "warn"
+    times, rest = rules._block_times(found.case)
+    first = rules._idle(times, rest, hw.stage_layers(61, 4))  # the stage with one layer more is that with the three dense ones
+    assert first < 0.01 < WARN < finding.cost < 0.08
     blocks = finding.fix.case.model.blocks
     assert [isinstance(b.ffn, DenseFFN) for b in blocks] == ([True] + [False] * 14) * 4
-    assert finding.fix.text == "60 layers in 4 equal stages"
+    assert finding.fix.text == "60 layers in 4 equal stages: 4 x MLA + dense, 56 x MLA + MoE 8 of 256"
 
 
 def deepseek_over_sixteen():
@@ -147,7 +149,7 @@ def ten_key_value_heads():
 def experts_over_three():
     found = checklist(case_of("qwen3-30b-a3b", device="H200", recipe="fp8", dp=3, ep=3))
     finding = the(found, 5, "ffn plan")
-    assert finding.value == "ep=3" and finding.status == "fail" and "128, got 3" in found.verdicts[4].reason
+    assert finding.value == "ep=3" and finding.status == "warn" and "128, got 3" in found.verdicts[4].reason
     assert (finding.fix.case.attention, finding.fix.case.ffn) == (hw.Plan(dp=3), hw.Plan(tp=3)) and seconds(finding.fix.case) > 0
     assert statuses(found)[:4] == ["not modelled"] * 4
 
@@ -293,7 +295,10 @@ def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, widt
 def idle(case):
     """Share of the time that the GPUs of the stages wait for the slowest, in the first chunk of a prompt."""
     plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1), "batch": case.attention.dp}
-    split = hw.stage_layers(len(case.model.blocks), case.attention.pp)
+    each, left = divmod(len(case.model.blocks), case.attention.pp)
+    split = [each] * case.attention.pp
+    for stage in range(2, left + 2):  # as vLLM's get_pp_indices does
+        split[-stage] += 1
     sizes = [min(8192, case.context)]
     times, _ = hw.stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, **plans)
     return float(1 - times.mean() / times.max())
@@ -482,13 +487,14 @@ def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp
 
 def test_a_head_count_is_no_width():
     verdict = judged(case_of("qwen2.5-72b", device="H200", recipe="fp8", kvp=1, tp=16, context=1024)).verdicts[1]
-    assert [f.dimension for f in verdict.findings] == ["feed-forward width"] and verdict.reason == "some shares are no multiples"
+    assert [f.dimension for f in verdict.findings] == ["feed-forward width"]
+    assert verdict.reason == "some shares are no multiples of 128"
     mixer = SelfAttention(num_heads=24, num_kv_heads=6, head_dim=128)
     model = hw.Model(name="six", hidden_size=3072, vocab_size=32768, blocks=(Block(mixer=mixer, ffn=DenseFFN(width=8192)),) * 4)
     case = Case(model=model, device="H100_SXM", recipe="bf16", attention=hw.Plan(tp=4), ffn=hw.Plan(tp=4))
     verdict = judged(case).verdicts[1]
     assert [f.value for f in verdict.findings] == ["6 key-value heads over 4 GPUs"]
-    assert verdict.reason == "all shares of widths are multiples of 256"  # 2048, 768 = 3 x 256
+    assert verdict.reason == "heads do not spread evenly; all shares of widths are multiples of 256"  # 2048, 768 = 3 x 256
 
 
 def test_a_plan_that_cannot_run_gets_one_that_can_even_if_none_fits():
@@ -524,17 +530,17 @@ def test_the_head_makes_the_last_of_equal_stages_long_and_only_other_cuts_help(n
 
 
 def test_a_short_last_stage_that_leaves_room_for_the_head_is_not_blamed():
-    found = judged(case_of("gemma-3-27b", recipe="fp8_block", pp=4, context=1024))  # 16, 16, 15, 15 and 262208 rows
+    found = judged(case_of("gemma-3-27b", recipe="fp8_block", pp=4, context=1024))  # 15, 16, 16, 15 and 262208 rows
     equal = replace(found.case, model=shapes.regular(found.case.model, 4))
     assert idle(equal) > idle(found.case) and found.verdicts[5].status == "ok"
     longer = the(judged(replace(found.case, context=8192)), 6, "layers")  # in which the head weighs less
-    assert longer.status == "warn" and longer.fix.text == "60 layers in 4 equal stages"
+    assert longer.status == "warn" and longer.fix.text.startswith("60 layers in 4 equal stages: 52 x GQA, window 1024")
 
 
 def test_equal_stages_are_a_fix_though_the_head_stays():
     found = judged(case_of("nemotron-3-nano-30b-a3b", device="GB300", recipe="nvfp4", pp=4, context=1024))
     finding = the(found, 6, "layers")
-    assert finding.value == "52 in stages of 13, 13, 13, 13" and finding.fix.text == "48 layers in 4 equal stages"
+    assert finding.value == "52 in stages of 13, 13, 13, 13" and finding.fix.text.startswith("48 layers in 4 equal stages: 20 x")
     (left,) = verdicts(finding.fix.case, LIMITS)[5].findings
     assert left.dimension == "last stage" and left.cost < finding.cost
 
@@ -616,12 +622,13 @@ def test_wider_siblings_reach_the_aspect_and_keep_their_parameters(name):
         if not all(b.mixer is None or b.mixer.num_heads % ways == 0 for b in model.blocks):
             continue  # the plans refuse the model itself
         new = shapes.wider(model, aspect, ways=ways)
-        assert new.hidden_size / len(new.blocks) >= aspect and new.hidden_size % 128 == 0 and len(new.blocks) <= len(model.blocks)
+        assert new.hidden_size / shapes.depth(new) >= aspect and new.hidden_size % 128 == 0
+        assert len(new.blocks) <= len(model.blocks)
         assert {b.kind for b in new.blocks} == {b.kind for b in model.blocks}
         for mixer in (b.mixer for b in new.blocks if b.mixer):
             assert mixer.num_heads % ways == 0 and mixer.num_heads % getattr(mixer, "num_kv_heads", 1) == 0
             assert not isinstance(mixer, Mamba2) or mixer.num_heads % mixer.groups == 0
-        if model.hidden_size / len(model.blocks) < aspect:
+        if model.hidden_size / shapes.depth(model) < aspect:
             most = 0.10 if aspect == low else 0.20
             assert new.parameters == pytest.approx(model.parameters, rel=most), (aspect, ways)
             assert len(new.blocks) < len(model.blocks) and new.hidden_size > model.hidden_size

@@ -97,3 +97,22 @@ def test_notebook_runs_alone_and_replaces_no_library(colab, wheel, path, tmp_pat
     assert shown == live > 0, "a slider offers the page's form and a live one"
     assert frozen(colab) == before
     assert "hwdesign" in run(colab, "-m", "pip", "list")
+
+
+CHECK = """
+import sys, time
+started, start = set(sys.modules), time.perf_counter()
+sys.path.insert(0, sys.argv[1])
+from hwdesign.cli import main
+code = main(["check", "deepseek-r1", "--tp", "8", "--ep", "8", "--recipe", "nvfp4"])
+files = {name: getattr(module, "__file__", "") or "" for name, module in sys.modules.items() if name not in started}
+homes = {name.split(".")[0] for name, file in files.items() if "site-packages" in file}
+print(code, sorted(homes - {"numpy"}), time.perf_counter() - start < 10)
+"""
+
+
+def test_the_wheel_checks_a_config_with_numpy_alone(wheel, tmp_path):
+    alone = tmp_path / "alone"
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", alone, wheel)
+    told = run(sys.executable, "-c", CHECK, alone, cwd=tmp_path)
+    assert told.startswith("deepseek-r1 on 8 x GB300") and told.splitlines()[-1] == "0 [] True"

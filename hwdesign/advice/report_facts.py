@@ -20,6 +20,7 @@ MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not applicable": "n/a", "n
 SUMMED = ("fail", "warn", "ok", "not applicable", "not modelled")
 ORIGIN = {"option": "as asked", "checkpoint": "the checkpoint's", "default": "default, the config names none"}
 SHAPE = {"warn": "; a warning for the shape alone", "fail": "; a failure since engines refuse the shape"}
+SHARE = {6: "a prompt's time, in which GPUs wait"}
 OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
 SIZES = {  # of the blocks, by their names in a machine-readable change
@@ -133,13 +134,16 @@ class Report:
         refused = self.facts["refusal"] and verdict["status"] == "not modelled"
         return "the plans cannot run this model" if refused else verdict["reason"]
 
-    def details(self, finding):
+    def details(self, finding, guideline):
         """A finding's rule, cost, fix and price, as pairs of a label and a text."""
         fix = finding["fix"]
         yield "rule", finding["rule"]
         cost, status = finding["cost_share"], finding["status"]
         shape = cost is not None and cost < self.facts[f"{status}_share"]
-        yield "cost", "unknown" if cost is None else f"{percent(cost)} of the step" + SHAPE[status] * shape
+        yield (
+            "cost",
+            "unknown" if cost is None else f"{percent(cost)} of {SHARE.get(guideline, 'the step')}" + SHAPE[status] * shape,
+        )
         yield "fix", fix["text"] if fix else "none found"
         if not fix:
             return

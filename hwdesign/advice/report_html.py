@@ -56,8 +56,9 @@ def _section(report):
 
 
 def _article(report, finding, verdict):
-    what = f"{verdict['guideline']} {finding['dimension']}: {finding['value']}"
-    return f"<article>\n<h4>{_mark(finding)} {html.escape(what)}</h4>\n{_list(report.details(finding))}\n</article>"
+    number = verdict["guideline"]
+    what = html.escape(f"{number} {finding['dimension']}: {finding['value']}")
+    return f"<article>\n<h4>{_mark(finding)} {what}</h4>\n{_list(report.details(finding, number))}\n</article>"
 
 
 def _linked(verdict):

@@ -165,7 +165,7 @@ def _result(report, guideline, finding, uri, lines):
     what = f"{finding['dimension']} {finding['value']}"
     keys = next((KEYS[name] for name in KEYS if name in what), ())
     line = next((lines[key] for key in keys if key in lines), 1)
-    words = ". ".join(f"{label}: {words}" for label, words in report.details(finding))
+    words = ". ".join(f"{label}: {words}" for label, words in report.details(finding, guideline))
     identity = "\n".join((_rule_id(guideline), uri, finding["dimension"], finding["value"]))
     return {
         "ruleId": _rule_id(guideline),

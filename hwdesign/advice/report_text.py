@@ -61,7 +61,7 @@ def text(reports, *, width=100, colour=False):
             for finding in verdict["findings"]:
                 mark, words = MARKS[finding["status"]], f"{finding['dimension']}: {finding['value']}"
                 yield "\n" + row(f"{mark:<4} {verdict['guideline']}", words, COLOURS[finding["status"]])
-                yield from (row(f"  {label}", words) for label, words in report.details(finding))
+                yield from (row(f"  {label}", words) for label, words in report.details(finding, verdict["guideline"]))
                 if address := verdict["chapter_url"]:
                     yield row("  read", address)
         yield f"\n{paint(MARKS[report.status], COLOURS[report.status])}: {report.summary}"
@@ -116,7 +116,7 @@ def _markdown_lines(report):
         for finding in verdict["findings"]:
             what = markdown_text(f"{finding['dimension']}: {finding['value']}")
             yield f"- {_mark(finding)} {verdict['guideline']} **{what}**"
-            yield from (f"  - {label}: {markdown_text(words)}" for label, words in report.details(finding))
+            yield from (f"  - {label}: {markdown_text(words)}" for label, words in report.details(finding, verdict["guideline"]))
     yield "\nJudged:\n"
     yield from (f"- {label}: {code_span(words) if label == 'config' else markdown_text(words)}" for label, words in report.head)
 

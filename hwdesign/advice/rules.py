@@ -10,7 +10,6 @@ from hwdesign.advice.verdict import MOST, Finding, Fix, Verdict, percent
 from hwdesign.advice.widths import multiples
 from hwdesign.formulas.pipeline import split_layers
 from hwdesign.models.blocks import DenseFFN, MoE
-from hwdesign.models.sharding import stage_layers
 from hwdesign.models.steps import step
 from hwdesign.timing.pipeline import block_times
 
@@ -113,12 +112,12 @@ def wide_over_deep(case, limits):
     if case.refusal:
         return Verdict.cannot(3, case)
     model, (low, high) = case.model, shapes.aspect_band()
-    aspect = model.hidden_size / len(model.blocks)
+    aspect = model.hidden_size / shapes.depth(model)
     reason = f"hidden size over layers is {aspect:.0f}; shipped dense models of 7 billion parameters on: {low:.0f} to {high:.0f}"
     if aspect >= low:
         return Verdict.of(3, reason)
     new = change(case, model=shapes.wider(model, low, ways=case.attention.tp * case.attention.kvp))
-    if not new or new.model.hidden_size / len(new.model.blocks) < low:
+    if not new or new.model.hidden_size / shapes.depth(new.model) < low:
         return Verdict(guideline=3, status="not modelled", reason=f"{reason}; a wider sibling does not run under these plans")
     rest, less = (c.seconds - float(c.breakdown.terms["attention"]) for c in (case, new))
     cost, wide = max(0.0, (rest - less) / case.seconds), new.model
@@ -175,6 +174,7 @@ def low_precision(case, limits):
         return Verdict.of(
             4, f"{reason}; {best.recipe.name} would {f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}"
         )
+    reason += f"; {best.recipe.name} saves {percent(cost)}"
     fix = Fix(text=f"recipe {best.recipe.name}", case=best, before=case)
     rule = "the lowest precision that the device multiplies"
     finding = Finding(guideline=4, dimension="recipe", value=now.name, rule=rule, status=status, cost=cost, fix=fix)
@@ -226,7 +226,7 @@ def wide_experts(case, limits):
     reason += _wider_ep(case, limits)
     best = case.fastest([(a, f) for a, f in case.layouts() if a == case.attention])
     cost = case.gain(best) if best and not refused else None
-    if (status := limits.grade(cost, "fail" if refused else "ok")) == "ok":
+    if (status := limits.grade(cost, "warn" if refused else "ok")) == "ok":
         return Verdict.of(5, reason)
     reason += "" if refused else f"; another plan saves {percent(cost)}"
     rule = "the GPUs of ep divide the experts" if refused else "the fastest plan of the experts on these GPUs"
@@ -269,7 +269,7 @@ def regular_layers(case, limits):
 
     Notes
     -----
-    Stages hold equally many layers, as engines cut by default; the free way out, other cuts, is named in the reason. Timed is
+    Stages hold equally many layers, cut by `equal_counts`; the free way out, other cuts, is named in the reason. Timed is
     the first chunk of a prompt. Stages are blamed only if equal ones would wait less, which the head in the last one can prevent.
     Source: chapter 6.
 
@@ -286,16 +286,16 @@ def regular_layers(case, limits):
         return Verdict(guideline=6, status="not applicable", reason="no pipeline: pp = 1")
     if case.refusal:
         return Verdict.cannot(6, case)
-    split = stage_layers(len(model.blocks), stages)
+    split = equal_counts(len(model.blocks), stages)
     times, rest = _block_times(case)
     cost = _idle(times, rest, split)
     unequal, new = len(set(shapes.stage_blocks(model, split))) > 1, None
     if unequal and (new := change(case, model=shapes.regular(model, stages))):
-        equal = _idle(*_block_times(new), stage_layers(len(new.model.blocks), stages))
+        equal = _idle(*_block_times(new), equal_counts(len(new.model.blocks), stages))
         unequal = equal < cost - 1e-9  # else the last of the equal stages, which has the head besides, is longer still
     kinds = len(model.block_counts)
     told = f"{len(model.blocks)} in stages of {', '.join(map(str, split if stages <= 8 else dict.fromkeys(split)))}"
-    reason = f"layers: {told}; {kinds} kind{'s' if kinds > 1 else ''} of layers; GPUs wait {percent(cost)} of the time"
+    reason = f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; GPUs wait {percent(cost)} of the time"
     if (status := limits.grade(cost, "warn" if unequal else "ok")) == "ok":
         return Verdict.of(6, reason)
     cuts = split_layers(times, stages, last=rest)
@@ -305,10 +305,37 @@ def regular_layers(case, limits):
     if not unequal:
         value, rule = f"the head besides {split[-1]} layers", "every stage takes the same time"
         return Verdict.of(6, reason, [Finding(dimension="last stage", value=value, rule=rule, **found)])
-    text = f"{len(new.model.blocks)} layers in {stages} equal stages"
+    counts = ", ".join(f"{n} x {block.kind}" for block, n in new.model.block_counts.items())
+    text = f"{len(new.model.blocks)} layers in {stages} equal stages: {counts}"
     fix = Fix(text=text, case=new, before=case) if _near(model, new.model) else None
     rule = "every stage holds the same layers"
     return Verdict.of(6, reason, [Finding(dimension="layers", value=told, rule=rule, fix=fix, **found)])
+
+
+def equal_counts(layers, stages):
+    """Layers of each stage as vLLM cuts by default: what is left over goes to the stages before the last, from there forwards.
+
+    Parameters
+    ----------
+    layers, stages : int
+        Of the model, and of the pipeline; at most as many stages as layers.
+
+    Returns
+    -------
+    tuple of int
+        Layers a stage [layer].
+
+    Notes
+    -----
+    Source: vLLM, vllm/distributed/utils.py, get_pp_indices; the first stage also embeds, and the last one has the head.
+
+    Examples
+    --------
+    >>> equal_counts(61, 4), equal_counts(62, 4)
+    ((15, 15, 16, 15), (15, 16, 16, 15))
+    """
+    each, left = divmod(layers, stages)
+    return tuple(each + (1 <= stages - 1 - stage <= left) for stage in range(stages))
 
 
 def _block_times(case):
@@ -355,7 +382,7 @@ def decoupled(case, limits):
     if case.refusal:
         return Verdict.cannot(7, case)
     copies = _copies(case)
-    reason = f"each token's cache lies on {copies:g} GPU{'s' if copies > 1 else ''}"
+    reason = f"each token's cache lies on {copies:.3g} GPU{'s' if copies > 1 else ''}"
     best = case.fastest(_same_ffn(case))
     cost = case.gain(best) if best else None
     if (status := limits.grade(cost)) == "ok":

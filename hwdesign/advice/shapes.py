@@ -148,8 +148,34 @@ def aspect_band():
     """
     models = [config.load(name) for name in config.names()]
     dense = [m for m in models if not any(isinstance(b.ffn, MoE) for b in m.block_counts) and m.parameters > 7e9]
-    aspects = [m.hidden_size / len(m.blocks) for m in dense]
+    aspects = [m.hidden_size / depth(m) for m in dense]
     return min(aspects), max(aspects)
+
+
+def depth(model):
+    """Layers of a model as others count them: a mixer and a feed-forward part that stand apart are one.
+
+    Parameters
+    ----------
+    model : Model
+        Any.
+
+    Returns
+    -------
+    int
+        The number of mixers or that of feed-forward parts, whichever is larger [layer].
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> nano = config.load("nemotron-3-nano-30b-a3b")
+    >>> len(nano.blocks), depth(nano)
+    (52, 29)
+    """
+    return max(sum(block.mixer is not None for block in model.blocks), sum(block.ffn is not None for block in model.blocks))
 
 
 def wider(model, aspect, *, ways=1):
@@ -188,12 +214,12 @@ def wider(model, aspect, *, ways=1):
     positive(aspect=aspect)
     (ways,) = whole(ways=ways)
     layers = len(model.blocks)
-    target = max(1, int(layers * min(1.0, model.hidden_size / layers / aspect) ** (2 / 3)))
+    target = max(1, int(layers * min(1.0, model.hidden_size / depth(model) / aspect) ** (2 / 3)))
     while True:
         blocks = _thinned(model, target)
         factor = (layers / len(blocks)) ** 0.5
         hidden = max(128, int(np.ceil(model.hidden_size * factor / 128)) * 128)
-        if hidden / len(blocks) >= aspect or len(blocks) <= len(model.block_counts) or target == 1:
+        if hidden / depth(replace(model, blocks=blocks)) >= aspect or len(blocks) <= len(model.block_counts) or target == 1:
             break
         target -= 1
 

@@ -41,8 +41,8 @@ def multiples(case, limits):
     Notes
     -----
     The cost is what the width's part of the step would save if each parameter took the time that it takes at the next good width.
-    A vocabulary is looked at as a whole and never a failure: engines pad it. Not looked at: the rotary part of a latent, which
-    engines multiply together with the queries' latent.
+    A vocabulary, which is looked at as a whole, and experts in four bits are never a failure: engines pad both. Not looked at:
+    the rotary part of a latent, which engines multiply together with the queries' latent.
     Source: chapter 2.
 
     Examples
@@ -64,7 +64,8 @@ def multiples(case, limits):
         if broken := [t for t in tiers.values() if not t.ok and t.name not in BETTER]:
             found.append(_finding(case, name, broken, limits))
     whole = all(finding.dimension == "heads" for finding in found)
-    reason = f"all shares of widths are multiples of {min(passed)}" if whole else "some shares are no multiples"
+    reason = f"all shares of widths are multiples of {min(passed)}" if whole else "some shares are no multiples of 128"
+    reason = f"heads do not spread evenly; {reason}" if found and found[0].dimension == "heads" else reason
     return Verdict.of(2, reason, found)
 
 
@@ -87,7 +88,8 @@ def _widths(case):
 
 def _finding(case, name, broken, limits):
     width, ways, first = broken[0].width, broken[0].ways, broken[0]
-    least = "warn" if name == "vocabulary" or first.name.startswith("tile") else "fail"
+    padded = name == "vocabulary" or (name == "expert width" and case.low("experts").bits == 4 and case.recipe.math.bits == 4)
+    least = "warn" if padded or first.name.startswith("tile") else "fail"
     good = broken[-1].next_width  # of the strictest rule, tile 128
     model = _resized(case.model, name, width, good, ways)
     new = change(case, model=model)
