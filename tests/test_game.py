@@ -343,8 +343,8 @@ def test_the_walk_takes_one_guideline_at_a_time(best):
         assert changed <= {*GUIDELINES[name][0], "expert_width"} and changed & set(GUIDELINES[name][0])
         assert game.refusals(after) == [] and score == game.score(after)
     gains = {name: b / a for (_, _, a), (name, _, b) in itertools.pairwise(steps)}
-    assert all(gain > 1.1 for name, gain in gains.items() if name != "multiples of 256")
-    assert 0.95 < gains["multiples of 256"] < 1.01  # alone it brings nothing,
+    assert all(gain > 1.1 for name, gain in gains.items() if name != "multiples for kernels")
+    assert 0.95 < gains["multiples for kernels"] < 1.01  # alone it brings nothing,
     without = game.refusals(replace(steps[4][1], hidden_size=START.hidden_size))  # but NVFP4 needs it
     assert without[-1] == f"hidden size must be a multiple of 32 ({KERNELS}), got 3000"
     with pytest.raises(ValueError, match="experts must be a multiple of 8"):
@@ -356,9 +356,9 @@ def test_each_guideline_broken_lowers_the_score(best):
     assert list(found) == list(GUIDELINES)
     shares = {name: game.score(design) / game.score(best) for name, design in found.items()}
     assert all(share < 0.95 for share in shares.values()), shares
-    assert shares["wide, not deep"] < 0.5 and shares["NVFP4"] < 0.4 and shares["multiples of 256"] < 0.4
+    assert shares["wide, not deep"] < 0.5 and shares["NVFP4"] < 0.4 and shares["multiples for kernels"] < 0.4
     assert max(shares, key=shares.get) == "regular pipeline"
-    assert found["multiples of 256"].recipe == "bf16"  # no format below takes 3000
+    assert found["multiples for kernels"].recipe == "bf16"  # no format below takes 3000
     deep = found["wide, not deep"]
     assert deep.layers == 2 * best.layers and 110 <= deep.model.parameters / 1e9 <= 120
 

@@ -212,13 +212,14 @@ GRID = {  # what the search and the random designs choose from; widths that kern
     "stages": (1, 2, 4),
 }  # fmt: skip
 GUIDELINES = {  # the coordinates that each speaks of, and a hint
-    "near-square experts": (("experts", "top_k"), "Cut the same parameters into fewer and wider experts. A token then visits "
-        "fewer of them, and each matrix comes nearer to a square. The budget says how few experts a token may visit."),
-    "multiples of 256": (("hidden_size",), "Choose a hidden size and an expert width that are multiples of 256. Kernels of low "
-        "precision refuse many round decimal numbers. Alone this brings nothing; the hint on the format needs it."),
+    "near-square experts": (("experts", "top_k"), "Cut about the same parameters into fewer and wider experts. A token then "
+        "visits fewer of them, and each matrix comes nearer to a square. The budget says how few experts a token may visit."),
+    "multiples for kernels": (("hidden_size",), "Choose a hidden size and an expert width that kernels of low precision take: "
+        "they refuse many round decimal numbers. A multiple of 128 is always taken. Alone this brings nothing; hint 4 needs it."),
     "wide, not deep": (("layers", "heads", "kv_heads"), "Each layer has costs that do not shrink with its width. Go as far "
         "towards few and wide layers as shipped models go, with wider experts. Take no more heads than the hidden size needs."),
-    "NVFP4": (("recipe",), "Take the smallest format. A step reads fewer bytes of weights and cache, and multiplies faster."),
+    "NVFP4": (("recipe",), "Take the format of four bits, nvfp4. A step reads fewer bytes of weights and cache, and multiplies "
+        "faster."),
     "wide expert parallelism": (("ffn",), "Give whole experts to each GPU instead of a slice of every expert. Where groups of "
         "GPUs have tokens of their own, try to gather the tokens instead of sending each to its experts."),
     "regular pipeline": (("order", "stages"), "Repeat one pattern through all layers, so that no stage gets more than its share "
@@ -658,7 +659,7 @@ def walk(target=None):
     Examples
     --------
     >>> [name for name, _, _ in walk()][:3]
-    ['start', 'near-square experts', 'multiples of 256']
+    ['start', 'near-square experts', 'multiples for kernels']
     """
     target, steps = target or reference(), [("start", START)]
     for guideline, (names, _) in GUIDELINES.items():
@@ -688,7 +689,7 @@ def broken(design):
 
     Examples
     --------
-    >>> broken(reference())["multiples of 256"].hidden_size
+    >>> broken(reference())["multiples for kernels"].hidden_size
     3000
     """
     hidden = design.hidden_size // 100 * 100
