@@ -40,7 +40,8 @@ def main(arguments=None):
     Returns
     -------
     int
-        Exit status [dimensionless]: 0, or 2 for bad input, which is told in one line on standard error.
+        Exit status [dimensionless]: 0, 1 where a verdict of `check` is a failure, or 2 for bad input, which is told in one line
+        on standard error. A reader who leaves early, as `head` does, is no error.
 
     Notes
     -----
@@ -53,7 +54,7 @@ def main(arguments=None):
     """
     parser = _Parser(prog="hwdesign", description="Language models and the hardware they run on.")
     parser.add_argument("--version", action="version", version=f"hwdesign {hwdesign.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Mixed)
     show = commands.add_parser(
         "show",
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
@@ -74,7 +75,12 @@ def main(arguments=None):
     measure.add_argument("--picture", metavar="FILE", type=Path, help="draw the roofline: .svg or .png, needs matplotlib")
     measure.add_argument("--no-torch", action="store_true", help="use NumPy even if torch is here")
     chosen = parser.parse_args(arguments)
-    return {"show": _show, "check": _check, "measure": _measure}[chosen.command](chosen)
+    try:
+        status = {"show": _show, "check": _check, "measure": _measure}[chosen.command](chosen)
+        _flush()
+    except BrokenPipeError:
+        return _nobody_reads() or 0
+    return status
 
 
 class _Parser(argparse.ArgumentParser):
@@ -82,6 +88,26 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message):
         self.exit(_refuse(f"{message} (see {self.prog} --help)"))
+
+    def _print_message(self, message, file=None):
+        _write(message or "", None)
+
+
+class _Mixed(_Parser):
+    """What is judged may stand before, between and after options."""
+
+    inside = False
+
+    def parse_known_args(self, args=None, namespace=None):
+        if self.inside:
+            return super().parse_known_args(args, namespace)
+        end = args.index("--") if "--" in args else len(args)  # what follows are names, which argparse would forget here
+        words = [*args[:end], *(os.path.join(".", word) if word.startswith("-") else word for word in args[end + 1 :])]
+        self.inside = True  # the parser of argparse for this calls back
+        try:
+            return self.parse_known_intermixed_args(words, namespace)
+        finally:
+            self.inside = False
 
 
 def _add_check(commands):
@@ -103,7 +129,7 @@ def _add_check(commands):
     check.add_argument("--warn-at", metavar="P", type=_share, help="per cent of the step from which a cost is a warning (5)")
     check.add_argument("--fail-at", metavar="P", type=_share, help="per cent of the step from which a cost is a failure (20)")
     check.add_argument("--ignore", metavar="N,N", type=_guidelines, help="guidelines that do not count for the status, as in 4,7")
-    check.add_argument("--output", metavar="FILE", type=Path, help="write the report to this file")
+    check.add_argument("--output", metavar="FILE", type=Path, help="write the report to this file (-: standard output)")
     for name, known, what in CHOICES:
         check.add_argument(f"--{name}", choices=known, default=known[0], help=f"{what} ({known[0]})")
 
@@ -141,7 +167,7 @@ def _check(chosen):
         except (ValueError, OSError) as error:
             errors.append(visible(f"{source}: {' '.join(str(error).split())}", 1000))
             _refuse(errors[-1])
-    if reports:
+    if reports or chosen.format != "text":
         colour = chosen.format == "text" and _coloured(chosen.color, None if chosen.output else sys.stdout)
         width = 100 if chosen.output else max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
         try:
@@ -158,10 +184,8 @@ def _check(chosen):
 def _check_options(chosen):
     """Options of `judge`; what is wrong for every config is refused here, once."""
     from hwdesign.advice.case import parse_plan, short_plans
-    from hwdesign.advice.verdict import Limits
 
-    if chosen.output and not os.path.isdir(chosen.output.absolute().parent):
-        raise ValueError(f"--output must lie in a folder that exists, got {chosen.output}")
+    chosen.output = _output(chosen)
     ways = {way: getattr(chosen, way) for way in WAYS if getattr(chosen, way)}
     long = [name for name in ("attention", "ffn") if getattr(chosen, name) is not None]
     if long and (short := [way for way in ways if way != "pp"]):
@@ -173,19 +197,51 @@ def _check_options(chosen):
         plans = (replace(parse_plan(f"--{name}", getattr(chosen, name)), pp=chosen.pp or 1) for name in long)
     elif ways:
         plans = short_plans(**ways)
-    limits = {name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share}
     options = {name: getattr(chosen, name) for name in ("device", "recipe", "batch", "context")}
     with warnings.catch_warnings(action="ignore"):  # the report says it
         _ = hwdesign.device(chosen.device or "GB300"), hwdesign.recipe(chosen.recipe or "bf16")
     options |= dict(zip(("attention", "ffn"), plans, strict=True))
-    return {**options, "limits": Limits(**limits) if limits else None, "ignore": chosen.ignore or ()}
+    return {**options, "limits": _limits(chosen), "ignore": chosen.ignore or ()}
+
+
+def _output(chosen):
+    """The file to write to, None for standard output; never a config that is read, nor what a link leads to."""
+    from hwdesign.advice.case import config_path
+
+    path = chosen.output
+    if path is None or str(path) == "-":
+        return None
+    if not os.path.isdir(path.absolute().parent):
+        raise ValueError(f"--output must lie in a folder that exists, got {path}")
+    if path.is_symlink():
+        raise ValueError(f"--output must be no symbolic link, got {path}")
+    for source in chosen.configs:
+        try:
+            same = os.path.samefile(path, config_path(source))
+        except (OSError, ValueError):  # one of the two is not there
+            continue
+        if same:
+            raise ValueError(f"--output must be no config that is read, got {path}")
+    return path
+
+
+def _limits(chosen):
+    """Limits as asked, None where neither is."""
+    from hwdesign.advice.verdict import Limits
+
+    given = {name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share}
+    shares = {"warn": Limits.warn, "fail": Limits.fail, **given}
+    if shares["warn"] > shares["fail"]:
+        warn, fail = (f"{100 * share:g} %{'' if name in given else ' (the default)'}" for name, share in shares.items())
+        raise ValueError(f"--warn-at must be at most --fail-at, got {warn} and {fail}")
+    return Limits(**given) if given else None
 
 
 def _coloured(wish, stream):
     """Whether to colour: as asked, else by NO_COLOR, FORCE_COLOR and TERM, else on a terminal."""
     if wish != "auto" or not stream:
         return wish == "always"
-    if os.environ.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR") == "0":
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (os.environ.get("TERM") != "dumb" and stream.isatty())
 
@@ -195,22 +251,36 @@ def _write(text, path):
     if path:
         path.write_text(text, encoding="utf-8", newline="\n")
         return
+    if not sys.stdout:  # closed
+        return
     coding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us"))
-        sys.stdout.flush()
+        _flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _nobody_reads()
+
+
+def _flush():
+    if sys.stdout:
+        sys.stdout.flush()
+
+
+def _nobody_reads():
+    """Later output goes nowhere, so that Python does not complain when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(chosen):
+    from hwdesign.advice.case import as_model
+
     try:
-        model = hwdesign.Model.from_config(chosen.config)
+        model = as_model(chosen.config)
     except (ValueError, OSError) as error:
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
-    print(json.dumps(sheet(model), indent=1) if chosen.format == "json" else sheet_text(model))
+    _write(f"{json.dumps(sheet(model), indent=1) if chosen.format == 'json' else sheet_text(model)}\n", None)
     return 0
 
 
@@ -263,5 +333,6 @@ def _progress(text):
 
 
 def _refuse(why):
-    print(f"hwdesign: {visible(' '.join(str(why).split()), 1100)}", file=sys.stderr)
+    if sys.stderr:  # print would take standard output instead
+        print(f"hwdesign: {visible(' '.join(str(why).split()), 1100)}", file=sys.stderr)
     return 2

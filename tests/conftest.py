@@ -14,6 +14,8 @@ from hypothesis import settings
 
 settings.register_profile("book", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("book")
+for size in ("COLUMNS", "LINES"):
+    os.environ.pop(size, None)  # a worker of pytest-xdist is told 80 columns; a test says itself how wide its terminal is
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"

@@ -64,8 +64,10 @@ def test_several_configs_are_judged_and_each_bad_one_is_told(capsys, tmp_path):
     bad, none = err.splitlines()
     assert bad == f"hwdesign: {tmp_path}/bad.json: 'bad.json' must be JSON, got an error at line 1: Expecting property name " \
                   "enclosed in double quotes"  # fmt: skip
-    assert none.startswith(f"hwdesign: {tmp_path}/none.json: source must be a config.json or one of deepseek-r1, ")
-    assert out.startswith("gpt2 on GB300: FAIL\n") and "\ngood on GB300: " in out and "\n2 configs: " in out
+    assert none.startswith(
+        f"hwdesign: {tmp_path}/none.json: model must be the path of a config.json or a shipped name: there is "
+    )
+    assert out.startswith("gpt2 on GB300: FAIL\n") and "\ngood on GB300: " in out and "\n4 configs: 2 fail, 2 not judged\n" in out
     for form in ("markdown", "json", "sarif", "html"):
         assert check("--format", form, *words) == 2
         out, err = capsys.readouterr()
@@ -75,9 +77,13 @@ def test_several_configs_are_judged_and_each_bad_one_is_told(capsys, tmp_path):
 
 
 def test_all_configs_bad(capsys, tmp_path):
-    (tmp_path / "out.sarif").write_text("old")
-    assert check("none.json", "--format", "sarif", "--output", tmp_path / "out.sarif") == 2
-    assert capsys.readouterr().out == "" and (tmp_path / "out.sarif").read_text() == "old"  # an empty log would close all alerts
+    for form in report.FORMATS:
+        assert check("none.json", "--format", form, "--output", tmp_path / form) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1
+        assert (tmp_path / form).exists() is (form != "text")
+        assert form == "text" or "there is no file" in (tmp_path / form).read_text()
+    assert json.loads((tmp_path / "sarif").read_text())["runs"][0]["invocations"][0]["executionSuccessful"] is False
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,8 @@ def test_all_configs_bad(capsys, tmp_path):
         (["gpt2", "--warn-at", "nan"], "argument --warn-at: must be per cent, above 0 and up to 100, got 'nan'"),
         (["gpt2", "--fail-at", "101"], "argument --fail-at: must be per cent, above 0 and up to 100, got '101'"),
         (["gpt2", "--warn-at", "0"], "argument --warn-at: must be per cent, above 0 and up to 100, got '0'"),
-        (["gpt2", "--warn-at", "30"], "warn and fail must be shares with 0 < warn <= fail <= 1, got 0.3 and 0.2"),
+        (["gpt2", "--warn-at", "30"], "--warn-at must be at most --fail-at, got 30 % and 20 % (the default)"),
+        (["gpt2", "--fail-at", "3"], "--warn-at must be at most --fail-at, got 5 % (the default) and 3 %"),
         (["gpt2", "--device", "H1000"], "device must be one of A100_SXM, "),
         (["gpt2", "--recipe", "fp5"], "recipe must be one of bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16, table2, got 'fp5'"),
         (["gpt2", "--tp", "8", "--ffn", "tp=8"], "--tp and --ffn exclude each other: give both plans in full, or "),
@@ -101,17 +108,21 @@ def test_all_configs_bad(capsys, tmp_path):
         (["gpt2", "--attention", "tp=8"], "--attention and --ffn must be given together, got only --attention tp=8"),
         (["gpt2", "--attention", "", "--ffn", "tp=8"], "--attention must be ways like tp=8,kvp=4 out of "),
         (["gpt2", "--attention", "tp=8,kvp=0", "--ffn", "tp=8"], "--attention must give whole numbers from 1 to 99999"),
-        (["gpt2", "--attention", "tp=8", "--ffn", "tp=4"], "gpt2: attention and ffn must use the same GPUs, got 8 and 4"),
+        (["gpt2", "--attention", "tp=8", "--ffn", "tp=4"],
+         "gpt2: attention and ffn must use the same GPUs, got 8 and 4: --attention tp=8 --ffn tp=4\n"),
         (["gpt2", "--attention", "ep=2", "--ffn", "tp=2"], "gpt2: attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp"),
-        (["gpt2", "--ep", "3"], "ep must divide the 1 GPUs of tp x kvp x dp, got 3"),
+        (["gpt2", "--ep", "3"], "ep must divide the 1 GPU of tp x kvp x dp, got 3: add --tp 3 or --dp 3\n"),
+        (["gpt2", "--tp", "4", "--dp", "3", "--ep", "8"],
+         "ep must divide the 12 GPUs of tp x kvp x dp, got 8: take --tp 8 or --dp 6\n"),
         (["gpt2", "--pp", "13"], "gpt2: pp must be <= the 12 layers of gpt2, got 13"),
         (["gpt2", "--device", "H100_SXM", "--recipe", "nvfp4"], "gpt2: recipe must multiply in a format of H100_SXM ("),
         (["gpt-oss-20b", "--device", "H100_SXM"], "gpt-oss-20b: recipe must be one of bf16, fp8, fp8_block, w4a16, for H100"),
         (["gpt2", "--output", "no/such/x.txt"], "--output must lie in a folder that exists, got no/such/x.txt"),
         (["gpt2", "--output", "."], "--output must be a file that can be written, got .: Is a directory"),
         (["gpt2", "--dev", "GB300"], "unrecognized arguments: --dev GB300"),
-        (["gpt3"], "gpt3: source must be a config.json or one of deepseek-r1, "),
-        ([""], ": source must be a config.json or one of deepseek-r1, "),
+        (["gpt3"],
+         "gpt3: model must be the path of a config.json or a shipped name: there is no file 'gpt3'; did you mean 'gpt2'?"),
+        ([""], ": model must be the path of a config.json or a shipped name: there is no file ''; hwdesign show --help lists"),
     ],
     ids=lambda x: " ".join(x)[:40] if isinstance(x, list) else "",
 )  # fmt: skip
@@ -225,7 +236,9 @@ def test_options_may_stand_before_and_after(capsys, tmp_path, monkeypatch):
     assert check("--tp", "1", "--fail-on", "never", "gpt2", "phi-4") == 0
     assert check("gpt2", "phi-4", "--fail-on", "never") == 0
     assert check("--fail-on", "never", "--", "-odd.json") == 0
-    assert capsys.readouterr().out.count(" on GB300: ") == 5
+    assert check("gpt2", "--tp", "1", "phi-4", "--fail-on", "never", "--", "-odd.json") == 0
+    assert capsys.readouterr().out.count(" on GB300: ") == 8
+    assert cli.main(["show", "--format", "json", "gpt2"]) == cli.main(["show", "--", "-odd.json"]) == 0
 
 
 class Terminal(io.StringIO):
@@ -244,6 +257,7 @@ class Terminal(io.StringIO):
         ("auto", False, {"FORCE_COLOR": "1"}, True),
         ("auto", False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
         ("auto", False, {"FORCE_COLOR": "1", "TERM": "dumb"}, True),
+        ("auto", True, {"FORCE_COLOR": "0", "TERM": "xterm"}, False),
         ("always", False, {"NO_COLOR": "1", "TERM": "dumb"}, True),
         ("never", True, {"FORCE_COLOR": "1", "TERM": "xterm"}, False),
     ],
@@ -308,14 +322,52 @@ def test_streams_that_cannot_show_everything(tmp_path, environment, unit):
         assert run("check", os.fsencode(folder / "config.json"), "--format", form, **environment).returncode in (0, 1)
 
 
-def test_a_reader_who_leaves_early_is_no_error():
-    process = subprocess.Popen(
-        [*PROGRAM, "check", "deepseek-r1", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+READ = [["check", "deepseek-r1", "--format", "json"], ["check", "--help"], ["show", "gpt2"], ["--version"], ["show", "--help"]]
+
+
+@pytest.mark.parametrize("words", READ, ids=" ".join)
+def test_a_reader_who_leaves_early_is_no_error(words):
+    process = subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     err = process.stderr.read()
     assert process.wait(timeout=60) in (0, 1) and err == b""
     process.stderr.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("words", READ, ids=" ".join)
+def test_closed_streams(words):
+    told = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *PROGRAM, *words], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert told.returncode in (0, 1) and told.stderr == b""
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *PROGRAM, "check", "none"], stdout=subprocess.PIPE, timeout=60, check=False
+    )
+    assert done.returncode == 2 and done.stdout == b""
+
+
+def test_output_spares_the_config_and_what_a_link_leads_to(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = json.dumps(LLAMA)
+    (tmp_path / "x.json").write_text(text)
+    os.link("x.json", "same.json")
+    os.symlink("x.json", "link.json")
+    os.symlink("nowhere", "dangling")
+    for words, says in (
+        (["x.json", "--output", "x.json"], "no config that is read, got x.json"),
+        (["x.json", "--output", f"../{tmp_path.name}/x.json"], "no config that is read"),
+        (["none.json", "x.json", "--output", "same.json"], "no config that is read, got same.json"),
+        (["link.json", "--output", "x.json"], "no config that is read, got x.json"),
+        (["gpt2", "--output", cli.resources.files("hwdesign.models") / "configs" / "gpt2.json"], "no config that is read"),
+        (["gpt2", "--output", "link.json"], "no symbolic link, got link.json"),
+        (["gpt2", "--output", "dangling"], "no symbolic link, got dangling"),
+    ):
+        assert check(*words) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"hwdesign: --output must be {says}") and err.count("\n") == 1
+    assert (tmp_path / "x.json").read_text() == text and not (tmp_path / "nowhere").exists()
+    assert check("gpt2", "--output", "x.json") == 1  # another file may be replaced
+    assert check("gpt2", "--output", "-") == 1 and capsys.readouterr().out.startswith("gpt2 on GB300: FAIL")
+    assert not (tmp_path / "-").exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")

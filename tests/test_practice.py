@@ -881,7 +881,7 @@ def test_costs_and_their_limits_in_milliseconds():
         plan, model = hw.Plan(tp=gpus), hw.Model.from_config(model)
         case = hw.Case(model=model, device="GB300", attention=plan, ffn=plan, batch=batch, context=131072)
         verdict = hw.checklist(case).verdicts[2]
-        assert verdict.status == "ok" and f"the depth costs {EXERCISES['8.1'].solve(**given)[1]:.1%}" in verdict.reason
+        assert verdict.status == "ok" and f"the depth costs {100 * EXERCISES['8.1'].solve(**given)[1]:.1f} %" in verdict.reason
         assert [round(1e3 * s, 2) for s in (case.seconds, case.breakdown.terms["attention"])] == list(given.values())[:2]
 
 

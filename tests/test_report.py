@@ -6,6 +6,7 @@ import json
 import math
 import re
 import tomllib
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,7 +14,8 @@ from urllib.parse import unquote
 import pytest
 from conftest import ROOT
 
-from hwdesign.advice import report_facts, report_sarif
+import hwdesign as hw
+from hwdesign.advice import report_facts, report_sarif, report_words
 from hwdesign.advice.case import Case, short_plans
 from hwdesign.advice.checklist import TITLES
 from hwdesign.advice.report import FORMATS, as_object, render
@@ -27,6 +29,7 @@ ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,
          "num_attention_heads": 17, "head_dim": 64, "num_key_value_heads": 17}  # fmt: skip
 TP8, FP8 = dict(zip(("attention", "ffn"), short_plans(tp=8), strict=True)), {"device": "H100_SXM", "recipe": "fp8_block"}
+EP8 = dict(zip(("attention", "ffn"), short_plans(tp=8, ep=8), strict=True))
 HOSTILE = {
     "script": "</script><script>alert(1)</script>",
     "style": "</style><img src=x onerror=alert(1)>",
@@ -38,6 +41,7 @@ HOSTILE = {
     "unseen": "a\u034f\u115f\u3164\ufe0f\u180b\u17b4\uffa0\u200b\U000e0041\U000e0101b",
     "command": "::error::x",
     "command inside": "x ::set-output name=a::b ##[error]y " * 3,
+    "vso": "##vso[task.x]y ###vso[a] ##teamcity[b] ####",
     "table": "a | b |\n| c | d |\r\n\n# heading\n\n- item",
     "mention": "@everyone @org/team #1 GH-1 owner/repo#2",
     "link": "[x](javascript:alert(1)) ![y](https://example.org/y.png) <https://example.org> https://example.org www.example.org",
@@ -83,7 +87,7 @@ def assert_valid_sarif(text):
     schema(ROOT / "tests" / "data" / "sarif-schema-2.1.0.json", "Draft4Validator").validate(log)
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert len({rule["id"] for rule in rules}) == 7
+    assert len({rule["id"] for rule in rules}) == 8
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"] and result["level"] in ("warning", "error")
         (location,) = result["locations"]
@@ -115,6 +119,7 @@ def test_json_and_sarif_of_every_shipped_config_are_valid(name, options):
     assert_valid_sarif(render([report], "sarif"))
     found = [finding for verdict in report.facts["verdicts"] for finding in verdict["findings"]]
     assert len(found) == len(report.checklist.findings)
+    assert report.status == report.checklist.status and report.facts["fits"] is report.checklist.fits
     assert all(finding["fix"] is None or finding["fix"]["change"] for finding in found), "a fix that changes nothing"
     for form in ("text", "markdown", "html"):
         text = render([report], form)
@@ -163,7 +168,158 @@ def test_a_model_that_does_not_fit_is_said_loudly():
     assert report.facts["fits"] and "DOES NOT FIT" not in render([report], "text")
     for form in ("text", "markdown", "html"):
         assert render([small], form).count("DOES NOT FIT") >= 2
-    assert "DOES NOT FIT" in render([small], "sarif") and small.facts["fits"] is False
+    assert small.facts["fits"] is small.checklist.fits is False and small.checklist.status == "fail"
+    for form in ("text", "markdown", "html"):
+        assert "does not fit: FAIL; 1 fail, 3 ok, 3 not applicable" in render([small], form)
+    (result,) = [r for r in results(small) if r["ruleId"] == "hwdesign/0-memory"]
+    assert (result["ruleIndex"], result["level"]) == (7, "error") and place(result)[1] == 1
+    assert result["message"]["text"] == (
+        "qwen2.5-72b on L4, DOES NOT FIT: needs 317 of 24 GB on the fullest GPU, weights and cache."
+    )
+    assert_valid_sarif(render([small], "sarif"))
+
+
+EIGHT = {"device": "H100_SXM", "recipe": "fp8", "attention": Plan(dp=8), "ffn": Plan(ep=8)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("deepseek-r1", {"recipe": "nvfp4"}, "2 GPUs hold it: --attention tp=2 --ffn tp=2"),
+        ("qwen2.5-72b", {"device": "H100_SXM"}, "4 GPUs hold it: --attention tp=4 --ffn tp=4"),
+        ("deepseek-r1", EIGHT, "16 GPUs hold it: --attention tp=2,dp=8 --ffn ep=16"),
+        ("qwen2.5-72b", {"device": "B200", "batch": 512}, "needs 1520 of 180 GB"),
+        ("qwen2.5-72b", {"device": "RTX_4090"}, ""),  # no link
+        ("qwen2.5-72b", {"device": "H100_SXM", "batch": 4096}, ""),  # eight key-value heads, copied from there on
+    ],
+)
+def test_the_fewest_gpus_that_hold_a_model_are_named(name, options, says):
+    report = judge(name, **options)
+    more = report_words.enough(report.checklist.case)
+    assert says in report.need and (more is not None) is ("GPUs hold it" in report.need) is bool(says)
+    if says:
+        assert more.breakdown.feasible and report.need in dict(report.head)["memory"]
+        half = replace(more, attention=replace(more.attention, tp=more.attention.tp // 2), ffn=_halved(more.ffn))
+        assert not half.breakdown.feasible
+    assert judge("gpt2").need == judge("gpt2", **TP8).need == ""
+
+
+def _halved(ffn):
+    return replace(ffn, **({"ep": ffn.ep // 2} if ffn.ep > 1 else {"tp": ffn.tp // 2}))
+
+
+def test_all_that_a_fix_changes_is_told_where_its_text_names_half():
+    (finding,) = judge("qwen3-30b-a3b", **EP8).facts["verdicts"][2]["findings"]
+    assert finding["fix"]["text"] == "29 layers of hidden size 2688"
+    words = "hidden size 2048 -> 2688, layers 48 -> 29, query heads 32 -> 40, expert width 768 -> 1024"
+    for form in ("text", "markdown", "html"):
+        assert words in render([judge("qwen3-30b-a3b", **EP8)], form).replace("&gt;", ">")
+    assert f"change: {words}" in results(judge("qwen3-30b-a3b", **EP8))[0]["message"]["text"]
+    width = judge("qwen2.5-72b", **FP8, **TP8)
+    assert [[label for label, _ in width.details(f, 2)] for f in width.facts["verdicts"][1]["findings"]] == [
+        ["rule", "cost", "fix", "price", "note"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "says"),
+    [
+        ("recipe fp8", {"recipe": ("bf16", "fp8"), "attention": (1, 2)}, ""),
+        ("29 layers", {"layers": (48, 29), "query_heads": ([32], [29])}, "layers 48 -> 29, query heads 32 -> 29"),
+        ("width 8", {"expert_width": ([4, 7], [7, 8])}, ""),
+        ("wider", {"expert_width": ([4, 7], [8])}, "expert width 4 and 7 -> 8"),
+        ("no width 7", {"expert_width": ([4, 7], [7])}, "expert width 4 and 7 -> 7"),
+        ("none", {"experts": ([8], []), "vocab_size": (5, 6)}, "experts 8 -> none, vocabulary 5 -> 6"),
+        ("12 layers", {"layer_kinds": ([0, 1], [1, 0]), "layers": (10, 12)}, ""),
+    ],
+)
+def test_changes_in_words(text, change, says):
+    pairs = {name: dict(zip(("before", "after"), pair, strict=True)) for name, pair in change.items()}
+    assert report_words.changes({"text": text, "change": pairs}) == says
+
+
+def test_a_cost_that_is_no_price_is_explained():
+    def note(name, guideline, **options):
+        report = judge(name, **options)
+        return dict(report.details(report.facts["verdicts"][guideline - 1]["findings"][0], guideline)).get("note")
+
+    assert note("qwen3-30b-a3b", 3, **EP8) == report_words.PUZZLES[3]
+    assert note("gpt-oss-120b", 2) == report_words.PUZZLES[2]
+    assert note("gpt2", 2) is note("gpt2", 4) is None  # as good as equal, and equal
+
+
+def test_ignored_guidelines_are_marked_and_counted_apart():
+    report = judge("qwen3-30b-a3b", ignore=(4, 5), **EP8)
+    assert report.status == "warn" and report.checklist.status == "fail"
+    assert report.summary == "2 warn, 2 ok, 1 not applicable; ignored: 1 fail, 1 ok"
+    for form in ("text", "markdown", "html"):
+        text = re.sub(r"<[^>]*>", "", render([report], form))
+        assert report.summary in text and text.count("(ignored)") == 3  # two verdicts, one finding
+
+
+def test_several_configs_end_in_a_list():
+    reports = [judge("gpt2"), judge("qwen2.5-72b", device="L4")]
+    assert render(reports, "text", errors=["x.json: no"]).splitlines()[-4:] == [
+        "3 configs: 2 fail, 1 not judged", "  FAIL     gpt2", "  FAIL     qwen2.5-72b, does not fit", "  bad      x.json: no",
+    ]  # fmt: skip
+    assert render(reports, "markdown", errors=["x.json: no"]).splitlines()[:7] == [
+        "3 configs: 2 fail, 1 not judged", "", "| | config |", "| :-- | :-- |", "| **FAIL** | `gpt2` |",
+        "| **FAIL** | `qwen2.5-72b`, does not fit |", "| **bad** | `x.json: no` |",
+    ]  # fmt: skip
+    assert "config |" not in render(reports[:1], "markdown") and "configs" not in render(reports[:1], "text")
+
+
+def test_a_config_in_the_current_folder_bears_the_folder_s_name(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "below").mkdir(parents=True)
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "blob").write_text(json.dumps(LLAMA))
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "config.json").symlink_to(tmp_path / "blob")
+    monkeypatch.chdir(tmp_path / "mine" / "below")
+    assert judge("../config.json").title[0] == "mine" and judge("../../linked/config.json").title[0] == "linked"
+    monkeypatch.chdir(tmp_path / "mine")
+    assert judge("config.json").title[0] == "mine" and judge("config.json").facts["config"] == "config.json"
+
+
+# In Python.
+
+
+def test_a_checklist_shows_itself():
+    found = hw.checklist(hw.Case(model="gpt-oss-120b"))
+    assert repr(found) == "<Checklist gpt-oss-120b on GB300: warn>"
+    title, *lines = str(found).splitlines()
+    assert title == "gpt-oss-120b on GB300: warn" and [line[0] for line in lines] == list("1234567")
+    assert lines[1].startswith("2 warn            hidden size 2880, 0.4 %: hidden size 2944; expert width 2880, ")
+    small = hw.checklist(hw.Case(model="qwen2.5-72b", device="L4", recipe="fp8"), Limits(warn=1, fail=1))
+    assert repr(small) == "<Checklist qwen2.5-72b on L4, does not fit: fail>" and small.fits is False
+    refused = hw.checklist(hw.Case(model="gpt2", **TP8))
+    assert refused.fits is None and refused.status == "fail" and "8 x GB300: fail" in repr(refused)
+    ugly = hw.checklist(hw.Case(model={**LLAMA, "_name_or_path": "\x1b[31m"}))
+    assert "\x1b" not in repr(ugly) + str(ugly)
+
+
+def test_a_case_takes_a_model_by_name_or_path(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    for source in (tmp_path / "config.json", str(tmp_path / "config.json")):
+        assert hw.Case(model=source).model.name == tmp_path.name
+    assert hw.Case(model="gpt2") == hw.Case(model=hw.Model.from_config("gpt2"))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hw.checklist("gpt2"), r"case must be a Case, as in Case\(model='gpt2'\), got 'gpt2'"),
+        (lambda: hw.checklist(hw.Case(model="gpt2"), 0.1), "limits must be Limits, .* got 0.1"),
+        (lambda: hw.Case(model=3), "model must be a Model, the path of a config.json or a shipped name, got 3"),
+        (lambda: hw.Case(model="gpt3"), "model must be the path .* no file 'gpt3'; did you mean 'gpt2'"),
+        (lambda: hw.Case(model="gpt2", ffn="tp=8"), r"ffn must be a Plan, as in Plan\(tp=8\), got 'tp=8'"),
+        (lambda: hw.Case(model="gpt2", ffn=Plan(tp=2)), "must use the same GPUs, got 1 and 2: --attention tp=1 --ffn tp=2$"),
+    ],
+)
+def test_wrong_types_are_named(call, says):
+    with pytest.raises(ValueError, match=says) as error:
+        call()
+    assert "\n" not in str(error.value)
 
 
 def test_plans_that_cannot_run_are_a_finding_or_refused(monkeypatch):
@@ -254,7 +410,7 @@ def test_text_reads_without_colour_and_says_the_same_with_it():
     ]
     assert "    cost   <0.1 % of the step; a failure since engines refuse the shape" in lines
     assert "    price  width +0.4 %, parameters +0.3 %, step +0.1 %; makes no guideline worse" in lines
-    assert "FAIL: 1 fail, 1 warn, 3 ok, 2 not applicable" in lines and lines[-1] == "2 configs: 2 fail"
+    assert "FAIL: 1 fail, 1 warn, 3 ok, 2 not applicable" in lines and "2 configs: 2 fail" in lines
     assert all(len(line) <= 100 for line in lines)
     narrow = render(reports, "text", width=60).splitlines()
     assert all(len(line) <= 60 or "https://" in line for line in narrow)
@@ -367,6 +523,7 @@ def test_sarif_carries_levels_settings_and_what_was_not_judged():
     assert run["properties"]["reports"][0]["device"] == "H100_SXM" and "verdicts" not in run["properties"]["reports"][0]
     rules = run["tool"]["driver"]["rules"]
     assert rules[0]["id"] == "hwdesign/1-near-square" and rules[6]["id"] == "hwdesign/7-decoupled-attention"
+    assert rules[7]["id"] == "hwdesign/0-memory" and rules[7]["defaultConfiguration"] == {"level": "error"}
     assert all({"shortDescription", "fullDescription", "help", "defaultConfiguration"} <= set(rule) for rule in rules)
     assert "security-severity" not in json.dumps(log) and "primaryLocationLineHash" not in json.dumps(log)
     assert report_sarif.sarif([report])["runs"][0]["invocations"][0]["executionSuccessful"] is True
@@ -399,7 +556,7 @@ def test_text_and_logs_obey_nothing(name):
         text = render([named(name)], "text", colour=colour)
         text = re.sub(r"\x1b\[[0-9;]*m", "", text) if colour else text
         assert all(c == "\n" or (c.isprintable() and visible(c) == c) for c in text)
-        assert not any(line.lstrip().startswith("::") or "##[" in line for line in text.splitlines())
+        assert not any(line.lstrip().startswith("::") or "##" in line for line in text.splitlines())
         assert all(len(line) <= 100 for line in text.splitlines())
         assert len(text.splitlines()) <= len(render([named("x")], "text").splitlines()) + 3
 
@@ -499,6 +656,8 @@ def test_page_stands_alone(page_file):
     for table in soup.find_all("table"):
         assert table.caption and all(th.get("scope") in ("col", "row") for th in table.find_all("th"))
         assert len(table.tbody.find_all("tr")) == 7
+    for article in soup.find_all("article"):
+        assert re.search(r"Guideline [1-7]: ", article.h4.get_text()) and article.find("a")["href"].endswith(".html")
     marks = soup.select(".mark")
     assert {m.get_text() for m in marks} == {"ok", "WARN", "FAIL", "n/a", "?"}
 
@@ -514,6 +673,8 @@ def test_page_is_for_everyone(browser, page_file, scheme, width):
     page.goto(page_file.as_uri())
     assert asked == [page_file.as_uri()] and wrong == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    lines = page.eval_on_selector_all("thead th:first-child", "all => all.map(th => th.getClientRects()[0].height)")
+    assert max(lines) < 40, "the word Verdict in pieces"
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark is (scheme == "dark")
     found = axe.Axe().run(page).response["violations"]

@@ -1,14 +1,21 @@
 """What is judged: a model on a device, in formats, under plans, at a load; and the words for plans and changes."""
 
+import difflib
 import functools
+import math
+import os
 import re
 from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
 
 from hwdesign._check import whole
+from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.models import config
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, same_gpus, step
 from hwdesign.timing.estimate import decode_step, decode_steps
@@ -17,14 +24,83 @@ from hwdesign.timing.layouts import layouts
 WAYS = ("tp", "kvp", "dp", "ep", "pp")
 
 
+def as_model(source):
+    """A model from whatever names one.
+
+    Parameters
+    ----------
+    source : Model, str, path or dict
+        The model itself, the name of a shipped config, the path of a config.json, or the parsed config.
+
+    Returns
+    -------
+    Model
+        One from a config.json bears the name of its folder, also of the current one; no unit.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, with the nearest shipped name, or the config is refused.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> as_model("gpt2").hidden_size
+    768
+    """
+    if isinstance(source, Model):
+        return source
+    if not isinstance(source, str | os.PathLike | dict):
+        raise ValueError(f"model must be a Model, the path of a config.json or a shipped name, got {visible(repr(source))}")
+    if isinstance(source, dict) or source in config.names():
+        return Model.from_config(source)
+    try:  # no link is followed: in a cache of the hub it leads to a file without a name
+        return Model.from_config(os.path.abspath(source) if Path(source).stem == "config" else source)
+    except FileNotFoundError:
+        said = Path(source).name.removesuffix(".json").lower()
+        near = difflib.get_close_matches(said, config.names(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
+        what = f"there is no file '{visible(str(source), 200)}'"
+        raise ValueError(f"model must be the path of a config.json or a shipped name: {what}; {hint}") from None
+
+
+def config_path(source):
+    """Where a config lies.
+
+    Parameters
+    ----------
+    source : str or path
+        As `as_model` takes it.
+
+    Returns
+    -------
+    Path
+        Of the file in the package where it is the name of a shipped config; no unit.
+
+    Notes
+    -----
+    Source: design choice of this book.
+
+    Examples
+    --------
+    >>> config_path("gpt2").name, config_path("models/x/config.json").name
+    ('gpt2.json', 'config.json')
+    """
+    shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
+    return Path(str(shipped)) if source in config.names() else Path(source)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A model on a device: formats, plans of both parts over the same GPUs, and a decode load.
 
     Parameters
     ----------
-    model : Model
-        What is judged.
+    model : Model, str or path
+        What is judged; also the name of a shipped config, or the path of a config.json.
     device : str or Device
         Accelerator.
     recipe : str or Recipe, optional
@@ -43,7 +119,7 @@ class Case:
 
     Examples
     --------
-    >>> case = Case(model=Model.from_config("llama-3.1-8b"), device="H100_SXM")
+    >>> case = Case(model="llama-3.1-8b", device="H100_SXM")
     >>> case.recipe.name, case.gpus, round(case.seconds * 1e3)
     ('bf16', 1, 30)
     """
@@ -58,12 +134,21 @@ class Case:
 
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
-        attention, ffn = same_gpus(self.attention, self.ffn)
+        model, plans = as_model(self.model), {"attention": self.attention, "ffn": self.ffn}
+        for name, plan in plans.items():
+            if not isinstance(plan, Plan | None):
+                raise ValueError(f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}")
+        attention, ffn = (plan or Plan() for plan in plans.values())
+        if attention.gpus != ffn.gpus:
+            told = f"got {attention.gpus} and {ffn.gpus}: {plan_text(attention, ffn)}"
+            raise ValueError(f"attention and ffn must use the same GPUs, {told}")
+        same_gpus(attention, ffn)
         if attention.ep > 1 or attention.gather or ffn.kvp > 1:
             raise ValueError(f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got {plan_text(attention, ffn)}")
         values = {
+            "model": model,
             "device": as_device(self.device),
-            "recipe": as_recipe(self.recipe or self.model.quantization or "bf16"),
+            "recipe": as_recipe(self.recipe or model.quantization or "bf16"),
             "batch": batch,
             "context": context,
             "attention": attention,
@@ -186,7 +271,7 @@ def plan_text(attention, ffn):
     >>> plan_text(Plan(tp=8, kvp=4), Plan(ep=32)), plan_text(Plan(), Plan()), plan_text(Plan(tp=8, pp=4), Plan(tp=8, pp=4))
     ('--attention tp=8,kvp=4 --ffn ep=32', 'one GPU', '--attention tp=8 --ffn tp=8 --pp 4')
     """
-    if attention.gpus == 1:
+    if attention.gpus == ffn.gpus == 1:
         return "one GPU"
     parts = []
     for name, plan in (("attention", attention), ("ffn", ffn)):
@@ -273,5 +358,7 @@ def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
     attention, (ep,) = Plan(tp=tp, kvp=kvp, dp=dp, pp=pp), whole(ep=ep)
     gpus = attention.gpus // attention.pp
     if gpus % ep:
-        raise ValueError(f"ep must divide the {gpus} GPUs of tp x kvp x dp, got {ep}")
+        more, verb = ep // math.gcd(gpus, ep), "add" if gpus == 1 else "take"
+        hint = f"{verb} --tp {attention.tp * more} or --dp {attention.dp * more}"
+        raise ValueError(f"ep must divide the {gpus} GPU{'s' * (gpus > 1)} of tp x kvp x dp, got {ep}: {hint}")
     return attention, Plan(tp=gpus // ep, ep=ep, pp=pp) if ep > 1 else Plan(tp=gpus // dp, dp=dp, pp=pp)

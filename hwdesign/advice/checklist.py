@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from hwdesign.advice.case import Case
 from hwdesign.advice.rules import RULES
-from hwdesign.advice.verdict import RANK, Limits
+from hwdesign.advice.safe import visible
+from hwdesign.advice.verdict import RANK, Limits, percent
 
 TITLES = {
     1: "Near-square matrices, no tiny N or K",
@@ -27,9 +28,9 @@ CHAPTERS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Checklist:
-    """Seven verdicts about a case.
+    """Seven verdicts about a case; `print` shows them, one a line.
 
     Parameters
     ----------
@@ -42,10 +43,9 @@ class Checklist:
 
     Examples
     --------
-    >>> from hwdesign.models import config
-    >>> found = checklist(Case(model=config.load("gpt2")))
-    >>> found.status, [v.guideline for v in found.verdicts if v.findings]
-    ('fail', [2, 4])
+    >>> found = checklist(Case(model="gpt2"))
+    >>> found, found.status, [v.guideline for v in found.verdicts if v.findings]
+    (<Checklist gpt2 on GB300: fail>, 'fail', [2, 4])
     """
 
     case: Case
@@ -53,15 +53,43 @@ class Checklist:
     verdicts: tuple
 
     @property
+    def fits(self):
+        """Whether weights and cache fit into memory; None where the plans cannot run the model."""
+        return self.case.breakdown and bool(self.case.breakdown.feasible)
+
+    @property
     def status(self):
-        """The worst of the verdicts: "ok", "warn" or "fail"."""
-        worst = max((v.status for v in self.verdicts), key=RANK.get)
-        return worst if RANK[worst] else "ok"
+        """The worst of the verdicts: "ok", "warn" or "fail"; what does not fit into memory fails."""
+        return self.status_without(())
+
+    def status_without(self, ignored):
+        """The status where the verdicts of some guidelines do not count; memory always does."""
+        counted = [v.status for v in self.verdicts if v.guideline not in ignored and RANK[v.status]]
+        return "fail" if self.fits is False else max(counted, key=RANK.get, default="ok")
+
+    def __repr__(self):
+        return f"<Checklist {self._title}>"
+
+    def __str__(self):
+        wide = max(len(v.status) for v in self.verdicts)
+        lines = (f"{v.guideline} {v.status:<{wide}}  {'; '.join(map(_short, v.findings)) or v.reason}" for v in self.verdicts)
+        return "\n".join([self._title, *lines])
+
+    @property
+    def _title(self):
+        case, unfit = self.case, ", does not fit" if self.fits is False else ""
+        gpus = f"{case.gpus} x " if case.gpus > 1 else ""
+        return f"{visible(case.model.name)} on {gpus}{case.device.name}{unfit}: {self.status}"
 
     @property
     def findings(self):
         """All findings, in the order of the guidelines."""
         return tuple(f for v in self.verdicts for f in v.findings)
+
+
+def _short(finding):
+    cost = "" if finding.cost is None else f", {percent(finding.cost)}"
+    return f"{finding.dimension} {finding.value}{cost}: {finding.fix.text if finding.fix else 'no fix found'}"
 
 
 def verdicts(case, limits):
@@ -107,17 +135,25 @@ def checklist(case, limits=None):
     Checklist
         Seven verdicts; each fix says which other verdicts it makes worse.
 
+    Raises
+    ------
+    ValueError
+        If `case` is no Case or `limits` no Limits.
+
     Notes
     -----
     Source: the seven guidelines of the post, whose own closing list names four of them.
 
     Examples
     --------
-    >>> from hwdesign.models import config
-    >>> case = Case(model=config.load("llama-3.1-8b"), device="H100_SXM", batch=256, context=1024)
+    >>> case = Case(model="llama-3.1-8b", device="H100_SXM", batch=256, context=1024)
     >>> [v.status for v in checklist(case).verdicts]
     ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
     """
+    if not isinstance(case, Case):
+        raise ValueError(f"case must be a Case, as in Case(model='gpt2'), got {visible(repr(case))}")
+    if not isinstance(limits, Limits | None):
+        raise ValueError(f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}")
     limits = limits or Limits()
     found = verdicts(case, limits)
     later = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix

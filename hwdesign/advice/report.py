@@ -50,7 +50,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     form : str
         "text", "markdown", "json", "sarif" or "html".
     errors : sequence of str
-        Configs that could not be judged, and why; text leaves them to standard error.
+        Configs that could not be judged, and why.
     width : int
         Longest line of text [character].
     colour : bool
@@ -77,7 +77,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     2
     """
     if choice("format", form, {name: name for name in FORMATS}) == "text":
-        return text(reports, width=width, colour=colour)
+        return text(reports, errors, width=width, colour=colour)
     if form in ("json", "sarif"):
         return json.dumps((sarif if form == "sarif" else as_object)(reports, errors), indent=1, allow_nan=False) + "\n"
     return (markdown if form == "markdown" else page)(reports, errors)

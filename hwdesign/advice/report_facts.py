@@ -6,19 +6,19 @@ import os
 import warnings
 from dataclasses import dataclass
 
-from hwdesign.advice.case import Case, plan_text
+from hwdesign.advice.case import Case, as_model, plan_text
 from hwdesign.advice.checklist import CHAPTERS, TITLES, Checklist, checklist
+from hwdesign.advice.report_words import PUZZLES, changes, enough
 from hwdesign.advice.safe import visible
-from hwdesign.advice.verdict import RANK, percent
+from hwdesign.advice.verdict import percent
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import RECIPES
 from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
-from hwdesign.models.model import Model
 from hwdesign.units import fmt
 
 MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not applicable": "n/a", "not modelled": "?"}
 SUMMED = ("fail", "warn", "ok", "not applicable", "not modelled")
-ORIGIN = {"option": "as asked", "checkpoint": "the checkpoint's", "default": "default, the config names none"}
+ORIGIN = {"option": "as asked", "checkpoint": "the checkpoint's", "default": "default, the config names no quantization"}
 SHAPE = {"warn": "; a warning for the shape alone", "fail": "; a failure since engines refuse the shape"}
 SHARE = {6: "a prompt's time, in which GPUs wait"}
 OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
@@ -60,9 +60,18 @@ class Report:
     @property
     def status(self):
         """The worst verdict that counts: "ok", "warn" or "fail"; what does not fit into memory fails."""
-        counted = [v.status for v in self.checklist.verdicts if v.guideline not in self.ignored and RANK[v.status]]
-        unfit = self.checklist.case.breakdown and not self.checklist.case.breakdown.feasible
-        return "fail" if unfit else max(counted, key=RANK.get, default="ok")
+        return self.checklist.status_without(self.ignored)
+
+    @functools.cached_property
+    def need(self):
+        """What memory a model that does not fit needs, in words; empty where it fits or cannot run."""
+        if self.checklist.fits is not False:
+            return ""
+        case, used = self.checklist.case, self.facts["memory_bytes"] / 1e9
+        used = f"{used:.3g}" if used < 1000 else f"{used:.0f}"
+        more = enough(case)
+        held = f"; {more.gpus} GPUs hold it: {plan_text(more.attention, more.ffn)}" if more else ""
+        return f"needs {used} of {self.facts['capacity_bytes'] / 1e9:.3g} GB on the fullest GPU, weights and cache{held}"
 
     @property
     def title(self):
@@ -92,7 +101,7 @@ class Report:
             "warn_share": limits.warn, "fail_share": limits.fail, "defaults": list(self.defaults),
             "ignored_guidelines": list(self.ignored),
             "step_seconds": case.seconds, "memory_bytes": spent and float(spent.memory),
-            "capacity_bytes": float(case.device.memory_capacity), "fits": spent and bool(spent.feasible),
+            "capacity_bytes": float(case.device.memory_capacity), "fits": self.checklist.fits,
             "refusal": case.refusal and visible(case.refusal, 500), "notes": [visible(note, 500) for note in notes],
             "verdicts": [_verdict(verdict) for verdict in self.checklist.verdicts],
         }  # fmt: skip
@@ -115,9 +124,11 @@ class Report:
             yield "step", f"THE PLANS CANNOT RUN IT: {facts['refusal']}"
         else:
             used, room = facts["memory_bytes"] / 1e9, facts["capacity_bytes"] / 1e9
-            fits = "fits" if facts["fits"] else "DOES NOT FIT; the times are those of a GPU with more memory"
             yield "step", f"{fmt(case.seconds, 's')} for one token of each sequence"
-            yield "memory", f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: {fits}"
+            if facts["fits"]:
+                yield "memory", f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits"
+            else:
+                yield "memory", f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory"
         yield "limits", limits + said["limits"]
         if self.ignored:
             yield "ignored", f"guideline{'s' * (len(self.ignored) > 1)} {', '.join(map(str, self.ignored))}, as asked"
@@ -125,9 +136,17 @@ class Report:
 
     @property
     def summary(self):
-        """How many verdicts have which status, in words."""
-        found = [verdict["status"] for verdict in self.facts["verdicts"]]
-        return ", ".join(f"{found.count(status)} {status}" for status in SUMMED if status in found)
+        """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in words."""
+        parts = [] if self.checklist.fits is not False else ["does not fit: FAIL"]
+        for ignored in (False, True):
+            found = [v["status"] for v in self.facts["verdicts"] if (v["guideline"] in self.ignored) is ignored]
+            counts = ", ".join(f"{found.count(status)} {status}" for status in SUMMED if status in found)
+            parts += [f"{'ignored: ' * ignored}{counts}"] if counts else []
+        return "; ".join(parts)
+
+    def mark(self, guideline):
+        """ " (ignored)" after the words about a guideline that does not count, else nothing."""
+        return " (ignored)" if guideline in self.ignored else ""
 
     def why(self, verdict):
         """The reason of a verdict; why plans cannot run stands in the head."""
@@ -147,11 +166,15 @@ class Report:
         yield "fix", fix["text"] if fix else "none found"
         if not fix:
             return
+        if changed := changes(fix):
+            yield "change", changed
         price = {"width": fix["width_share"] or None, "parameters": fix["parameters_share"], "step": fix["step_share"]}
         words = [f"{name} {_signed(share)}" for name, share in price.items() if share is not None]
         words += [f"step {fmt(fix['step_seconds'], 's')}"] if fix["step_share"] is None else []
         worse = [f"guideline {w['guideline']} worse: {w['before']} -> {w['after']}" for w in fix["worsens"]]
         yield "price", f"{', '.join(words)}; makes {', '.join(worse) or 'no guideline worse'}"
+        if guideline in PUZZLES and None not in (cost, fix["step_share"]) and abs(cost + fix["step_share"]) >= 5e-4:
+            yield "note", PUZZLES[guideline]
         if new := [note for note in fix["notes"] if note not in getattr(self.checklist.case.breakdown, "notes", ())]:
             yield "note", f"uncalibrated: {'; '.join(new)}"
 
@@ -192,7 +215,7 @@ def judge(source, *, limits=None, ignore=(), **options):
     given = {name: value for name, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model, device = Model.from_config(source), as_device(given.get("device", Case.device))
+        model, device = as_model(source), as_device(given.get("device", Case.device))
         recipe_from = "option" if "recipe" in given else "checkpoint" if model.quantization else "default"
         known = [r.name for r in RECIPES.values() if r.math.rate in device.dense_peak]
         if recipe_from == "checkpoint" and model.quantization not in known:

@@ -39,15 +39,18 @@ def page(reports, errors=()):
         body.append(f"<section>\n<h2>Not judged</h2>\n<ul>{items}</ul>\n</section>")
     frame = resources.files("hwdesign.advice").joinpath("report.html").read_text(encoding="utf-8")
     title = f"hwdesign check: {', '.join(' '.join(report.title) for report in reports[:3])}{', ...' if reports[3:] else ''}"
+    title = title if reports else "hwdesign check: nothing judged"
     filled = string.Template(frame).substitute(title=html.escape(title), version=__version__, body="\n".join(body))
     return filled.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _section(report):
     verdicts = report.facts["verdicts"]
-    head = f"<h2>{html.escape(' '.join(report.title))} {_mark(report.facts)}</h2>\n<p>{report.summary}</p>"
+    head = f"<h2>{html.escape(' '.join(report.title))} {_mark(report.facts)}</h2>\n<p>{html.escape(report.summary)}</p>"
     columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
-    rows = (f"<td>{_mark(v)}</td>{_linked(v)}<td>{html.escape(report.why(v))}</td>" for v in verdicts)
+    rows = (
+        f"<td>{_mark(v)}</td>{_linked(v, report.mark(v['guideline']))}<td>{html.escape(report.why(v))}</td>" for v in verdicts
+    )
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     table = f"<table>\n<caption>Seven guidelines</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
     found = [_article(report, finding, v) for v in verdicts for finding in v["findings"]]
@@ -57,14 +60,18 @@ def _section(report):
 
 def _article(report, finding, verdict):
     number = verdict["guideline"]
-    what = html.escape(f"{number} {finding['dimension']}: {finding['value']}")
-    return f"<article>\n<h4>{_mark(finding)} {what}</h4>\n{_list(report.details(finding, number))}\n</article>"
+    what = html.escape(f"Guideline {number}: {finding['dimension']} {finding['value']}{report.mark(number)}")
+    read = f"<dt>read</dt><dd>{_link(verdict)}</dd>" if verdict["chapter_url"] else ""
+    return f"<article>\n<h4>{_mark(finding)} {what}</h4>\n{_list(report.details(finding, number), more=read)}\n</article>"
 
 
-def _linked(verdict):
+def _linked(verdict, mark):
+    return f'<th scope="row">{verdict["guideline"]} {_link(verdict)}{mark}</th>'
+
+
+def _link(verdict):
     title, address = html.escape(verdict["title"]), verdict["chapter_url"]
-    linked = f'<a href="{html.escape(address)}">{title}</a>' if address else title
-    return f'<th scope="row">{verdict["guideline"]} {linked}</th>'
+    return f'<a href="{html.escape(address)}">{title}</a>' if address else title
 
 
 def _mark(item):
@@ -72,8 +79,8 @@ def _mark(item):
     return f'<span class="mark {status.replace(" ", "-")}">{MARKS[status]}</span>'
 
 
-def _list(pairs, name="details", loud=()):
+def _list(pairs, name="details", loud=(), more=""):
     """Labels and what they say; what is loud in a colour of its own besides its capitals."""
     kinds = dict.fromkeys(loud, ' class="loud"')
     cells = "".join(f"<dt>{label}</dt><dd{kinds.get(label, '')}>{html.escape(words)}</dd>" for label, words in pairs)
-    return f'<dl class="{name}">{cells}</dl>'
+    return f'<dl class="{name}">{cells}{more}</dl>'

@@ -1,14 +1,14 @@
-"""Findings as SARIF 2.1.0, the format that code scanning reads: a rule a guideline, a result a finding."""
+"""Findings as SARIF 2.1.0, the format that code scanning reads: a rule a guideline and one for memory, a result a finding."""
 
 import hashlib
 import json
 import os
 import re
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 from hwdesign import __version__
+from hwdesign.advice.case import config_path
 from hwdesign.advice.checklist import CHAPTERS, TITLES
 from hwdesign.advice.report_facts import chapter
 from hwdesign.models import config
@@ -41,6 +41,15 @@ KEYS = {  # dimension -> keys of a config that carry it, the first that is there
     "query heads": ("num_attention_heads", "n_head"),
     "recipe": ("quantization_config", "torch_dtype", "dtype"),
 }
+MEMORY = {
+    "id": "hwdesign/0-memory",
+    "name": "Memory",
+    "shortDescription": {"text": "Weights and cache fit into memory."},
+    "fullDescription": {"text": "Weights and cache of the load fit into the memory of the fullest GPU."},
+    "help": {"text": "Take more GPUs, a smaller format, fewer sequences or a shorter context."},
+    "defaultConfiguration": {"level": "error"},
+    "properties": {"tags": ["hardware", "memory"]},
+}
 TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]', re.DOTALL)
 
 
@@ -61,7 +70,7 @@ def sarif(reports, errors=()):
 
     Notes
     -----
-    Notes and models that do not fit are notifications, settings are properties of the run.
+    Notes are notifications, settings are properties of the run.
     Source: OASIS, SARIF 2.1.0 plus errata 01.
 
     Examples
@@ -74,10 +83,9 @@ def sarif(reports, errors=()):
     for report in reports:
         name = " ".join(report.title)
         told += [("note", f"{name}: {note}") for note in report.facts["notes"]]
-        told += [("warning", name)] if report.facts["fits"] is False else []
     notices = [{"level": level, "message": _message(words)} for level, words in told]
     run = {
-        "tool": {"driver": {"name": "hwdesign", "semanticVersion": __version__, "rules": [_rule(g) for g in TITLES]}},
+        "tool": {"driver": {"name": "hwdesign", "semanticVersion": __version__, "rules": [*map(_rule, TITLES), MEMORY]}},
         "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notices}],
         "columnKind": "utf16CodeUnits",
         "results": [result for report in reports for result in _results(report)],
@@ -146,9 +154,7 @@ def _rule_id(guideline):
 
 
 def _results(report):
-    path = Path(report.source)
-    if report.source in config.names():
-        path = Path(str(resources.files("hwdesign.models").joinpath("configs", f"{report.source}.json")))
+    path = config_path(report.source)
     try:
         lines = key_lines(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):  # a parsed config has no file
@@ -156,6 +162,9 @@ def _results(report):
     place = os.path.abspath(path)
     uri = os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else Path(place).as_uri()
     uri = uri if uri.startswith("file:") else quote(os.fsencode(uri.replace(os.sep, "/")))
+    if report.need:
+        what = f"{' '.join(report.title)}: {report.need}."
+        yield {**_located(MEMORY["id"], len(TITLES), "error", what, uri, 1), **_prints(MEMORY["id"], uri)}
     for verdict in report.facts["verdicts"]:
         for finding in verdict["findings"] if verdict["guideline"] not in report.ignored else ():
             yield _result(report, verdict["guideline"], finding, uri, lines)
@@ -166,16 +175,22 @@ def _result(report, guideline, finding, uri, lines):
     keys = next((KEYS[name] for name in KEYS if name in what), ())
     line = next((lines[key] for key in keys if key in lines), 1)
     words = ". ".join(f"{label}: {words}" for label, words in report.details(finding, guideline))
-    identity = "\n".join((_rule_id(guideline), uri, finding["dimension"], finding["value"]))
+    told = f"{what} on {report.checklist.case.device.name}. {words}."
     return {
-        "ruleId": _rule_id(guideline),
-        "ruleIndex": guideline - 1,
-        "level": LEVELS[finding["status"]],
-        "message": _message(f"{finding['dimension']} {finding['value']} on {report.checklist.case.device.name}. {words}."),
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}}],
-        "partialFingerprints": {"hwdesign/v1": hashlib.sha256(identity.encode()).hexdigest()[:32]},
+        **_located(_rule_id(guideline), guideline - 1, LEVELS[finding["status"]], told, uri, line),
+        **_prints(_rule_id(guideline), uri, finding["dimension"], finding["value"]),
         "properties": {"cost_share": finding["cost_share"], "fix": finding["fix"]},
     }
+
+
+def _located(rule, index, level, words, uri, line):
+    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    said = {"ruleId": rule, "ruleIndex": index, "level": level, "message": _message(words)}
+    return {**said, "locations": [{"physicalLocation": place}]}
+
+
+def _prints(*identity):
+    return {"partialFingerprints": {"hwdesign/v1": hashlib.sha256("\n".join(identity).encode()).hexdigest()[:32]}}
 
 
 def _message(words):

@@ -22,8 +22,8 @@ def visible(text, limit=80):
     Returns
     -------
     str
-        Control, bidirectional and invisible characters and lone surrogates as escapes; no unit. "::" and "##[", with which a log
-        of GitHub Actions takes a line for a command, are broken.
+        Control, bidirectional and invisible characters and lone surrogates as escapes; no unit. "::" and "##", by which a log of
+        GitHub Actions, Azure or TeamCity takes a line for a command, are broken.
 
     Notes
     -----
@@ -35,7 +35,7 @@ def visible(text, limit=80):
     a\x1b[31m\u202eb\x0a:\x3aerror:\x3ac
     """
     seen = "".join(c if c.isprintable() and not INVISIBLE.match(c) else _escape(ord(c)) for c in text[:limit])
-    seen = seen.replace("::", r":\x3a").replace("##[", r"#\x23[")
+    seen = seen.replace("::", r":\x3a").replace("##", r"#\x23")
     return seen if len(text) <= limit and len(seen) <= limit else f"{seen[:limit]}... ({len(text)} characters)"
 
 

@@ -9,6 +9,7 @@ from hwdesign.formulas import roofline
 from hwdesign.lessons.show import badge
 from hwdesign.models.layers import transformer_gemms
 
+SENTENCE = 42  # text longer than this wraps [character]
 _NUMBER = re.compile(r"[-+]?[\d.,]+ ?[%x]?|–")  # a dash stands for a number that is not there
 
 
@@ -72,8 +73,8 @@ def _cells(row, numeric):
 
 
 def _cell(tag, text, number, scope=""):
-    """One cell; numbers are aligned right."""
-    align = ' class="hw-num"' if number else ""
+    """One cell; numbers are aligned right, a sentence may take several lines."""
+    align = ' class="hw-num"' if number else ' class="hw-text"' if len(text) > SENTENCE else ""
     return f"<{tag}{scope}{align}>{html.escape(text)}</{tag}>"
 
 

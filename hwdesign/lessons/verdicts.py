@@ -110,7 +110,7 @@ def checklist_table(found, caption):
     Returns
     -------
     Table
-        Guideline, verdict, what, cost [per cent of the step], fix.
+        Guideline, verdict, cost [per cent of the step], what, fix.
 
     Notes
     -----
@@ -120,14 +120,14 @@ def checklist_table(found, caption):
     --------
     >>> from hwdesign.models import config
     >>> checklist_table(checklist(Case(model=config.load("gpt2"))), "GPT-2").rows[1]
-    ['2 multiples of 128', 'warn', 'vocabulary 50257', '0.0', 'vocabulary 50304']
+    ['2 multiples of 128', 'warn', '0.0', 'vocabulary 50257', 'vocabulary 50304']
     """
     rows = []
     for verdict in found.verdicts:
         title = f"{verdict.guideline} {SHORT[verdict.guideline]}"
-        rows += [[title, f.status, f"{f.dimension} {f.value}", _percent(f.cost), _fix(f)] for f in verdict.findings]
-        rows += [] if verdict.findings else [[title, WORDS.get(verdict.status, verdict.status), verdict.reason, "–", "–"]]
-    return Table(["guideline", "verdict", "what", "cost [%]", "fix"], rows, caption=caption, kinds=["modelled"])
+        rows += [[title, f.status, _percent(f.cost), f"{f.dimension} {f.value}", _fix(f)] for f in verdict.findings]
+        rows += [] if verdict.findings else [[title, WORDS.get(verdict.status, verdict.status), "–", verdict.reason, "–"]]
+    return Table(["guideline", "verdict", "cost [%]", "what", "fix"], rows, caption=caption, kinds=["modelled"])
 
 
 def _percent(cost):

@@ -1,0 +1,110 @@
+"""What the last chapter shows: the gallery of verdicts, pairs of published servers, and its figures."""
+
+import numpy as np
+import pytest
+
+import hwdesign as hw
+from hwdesign.advice.case import Case
+from hwdesign.lessons import figures
+from hwdesign.lessons.verdicts import SHORT, checklist_table, gallery, served_pairs, verdict_cost
+from hwdesign.models import config
+
+EIGHT = {"attention": hw.Plan(tp=8), "ffn": hw.Plan(tp=8)}
+SOME = ("deepseek-r1", "gpt2", "llama-3.1-8b", "llama-3.3-nemotron-super-49b")
+
+
+@pytest.fixture(scope="module")
+def judged():
+    return gallery(SOME)
+
+
+def test_the_gallery_is_the_checklist_with_guideline_6_in_stages(judged):
+    assert tuple(judged) == SOME
+    for name, verdicts in judged.items():
+        found = hw.checklist(Case(model=config.load(name), **EIGHT)).verdicts
+        assert [v.guideline for v in verdicts] == list(SHORT) == list(range(1, 8))
+        assert all(mine == theirs for mine, theirs in zip(verdicts, found, strict=True) if mine.guideline != 6)
+    staged = {"attention": hw.Plan(tp=8, pp=4), "ffn": hw.Plan(tp=8, pp=4)}
+    six = hw.checklist(Case(model=config.load("deepseek-r1"), **staged)).verdicts[5]
+    assert judged["deepseek-r1"][5].findings[0].cost == six.findings[0].cost
+    assert judged["llama-3.3-nemotron-super-49b"][5].status == "fail"  # chapter 6: no two of its stages are alike
+
+
+def test_cost_of_a_verdict_is_its_largest(judged):
+    for verdict in (v for row in judged.values() for v in row):
+        costs = [f.cost for f in verdict.findings if f.cost is not None]
+        assert verdict_cost(verdict) == (max(costs) if costs else None)
+
+
+def test_table_has_a_row_for_each_finding_and_each_quiet_guideline():
+    found = hw.checklist(Case(model=config.load("gpt-oss-120b")))
+    rows = checklist_table(found, "gpt-oss").rows
+    assert [row[0][0] for row in rows] == list("12234567") and [row[1] for row in rows].count("n/a") == 3
+    assert rows[1][3] == "hidden size 2880" and rows[1][4] == "hidden size 2944"
+
+
+@pytest.mark.parametrize("differ", ["experts", "plans", "precision"])
+def test_pairs_are_all_that_differ_in_one_choice(differ):
+    """Against a plain search through all pairs of points."""
+    points, pairs = hw.served_points(matched=True), served_pairs(differ)
+    experts = {"moe_tp", "moe_ep"}
+    free = {"experts": experts, "plans": experts | {"tp", "dp"}, "precision": {"precision", "moe_precision"}}[differ]
+    gone = {"ttft", "tpot", "modelled", "waiting", "matched", "runs", "speculative"}
+    text = {name: values.astype(str) for name, values in points.items() if name not in gone | free}
+    gpus, count = points["tp"] * points["dp"], 0
+    for i in range(len(gpus)):
+        same = (gpus == gpus[i]) & np.logical_and.reduce([column == column[i] for column in text.values()])
+        if differ == "precision":
+            same &= points["precision"] != points["precision"][i]
+        count += int(same[i + 1 :].sum())
+    assert len(pairs["model"]) == count > 10
+    first, second = pairs["first"], pairs["second"]
+    assert (pairs["published"] == points["tpot"][second] / points["tpot"][first]).all()
+    assert (pairs["modelled"] <= 1).all() and (first != second).all()
+
+
+def test_what_to_compare_is_one_of_three():
+    with pytest.raises(ValueError, match="differ must be one of experts, plans, precision, got 'device'"):
+        served_pairs("device")
+
+
+def test_map_writes_each_verdict_with_its_cost(judged):
+    texts = [t.get_text() for t in figures.verdict_map(judged).texts]
+    assert len(texts) == 7 * len(SOME)
+    for text, verdict in zip(texts, (v for row in judged.values() for v in row), strict=True):
+        cost = verdict_cost(verdict)
+        word = {"not applicable": "n/a", "not modelled": "?"}.get(verdict.status, verdict.status)
+        assert text == (word if cost is None else f"{word} {100 * cost:.0f}")
+
+
+def test_bars_are_as_long_as_the_costs():
+    found = hw.checklist(Case(model=config.load("deepseek-r1"), **EIGHT))
+    ax = figures.cost_bars(found)
+    assert [bar.get_width() for bar in ax.patches] == [100 * (verdict_cost(v) or 0) for v in found.verdicts]
+    assert sorted(line.get_xdata()[0] for line in ax.lines) == pytest.approx([5, 20])
+
+
+def test_pairs_are_drawn_where_they_are():
+    ax = figures.pair_scatter({"a": ([0.8, 0.9], [0.95, 1.2]), "b": ([0.7], [0.7])})
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in ax.lines}
+    assert drawn["a"] == [[0.8, 0.95], [0.9, 1.2]] and drawn["b"] == [[0.7, 0.7]]
+    low, high = ax.get_ylim()
+    assert low < 0.7 and high > 1.2 and ax.get_xlim()[0] < 0.7
+
+
+def test_changes_are_told_against_the_step_before():
+    ax = figures.change_steps({"start": 4e-3, "half": 2e-3, "more": 3e-3}, split=2)
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([4, 2, 3])
+    assert [t.get_text() for t in ax.texts] == ["4.0", "2.0  (-50%)", "3.0  (+50%)"]
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 3  # start, deployment, model
+
+
+def test_slider_tells_the_costs_of_each_load():
+    cases = [Case(model=config.load("deepseek-r1"), batch=batch, **EIGHT) for batch in (1, 512)]
+    explorer = figures.explore_load(cases)
+    for i, case in enumerate(cases):
+        frame = explorer.draw(i)
+        costs = {str(v.guideline): verdict_cost(v) for v in hw.checklist(case).verdicts}
+        assert frame.data == {"batch": case.batch} | costs
+        assert all(f"{g} " in frame.text for g, cost in costs.items() if cost is not None)
+        assert f"{case.batch} sequence" in frame.alt
