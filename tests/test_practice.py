@@ -876,13 +876,11 @@ def test_costs_and_their_limits_in_milliseconds():
         assert EXERCISES["8.1b"].solve(**given) == status
         found.add(status)
     assert found == {"ok", "warn", "fail"}
-    for given in EXERCISES["8.1"].variants[:2]:  # the first two are models of this book
-        model, gpus, batch = ("qwen3-30b-a3b", 1, 8) if given["before"] == 21.52 else ("nemotron-3-nano-30b-a3b", 2, 128)
-        plan, model = hw.Plan(tp=gpus), hw.Model.from_config(model)
-        case = hw.Case(model=model, device="GB300", attention=plan, ffn=plan, batch=batch, context=131072)
-        verdict = hw.checklist(case).verdicts[2]
-        assert verdict.status == "ok" and f"the depth costs {100 * EXERCISES['8.1'].solve(**given)[1]:.1f} %" in verdict.reason
-        assert [round(1e3 * s, 2) for s in (case.seconds, case.breakdown.terms["attention"])] == list(given.values())[:2]
+    given = EXERCISES["8.1"].variants[0]  # the first is a model of this book
+    case = hw.Case(model=hw.Model.from_config("qwen3-30b-a3b"), device="GB300", batch=8, context=131072)
+    verdict = hw.checklist(case).verdicts[2]
+    assert verdict.status == "ok" and f"the depth costs {100 * EXERCISES['8.1'].solve(**given)[1]:.1f} %" in verdict.reason
+    assert [round(1e3 * s, 2) for s in (case.seconds, case.breakdown.terms["attention"])] == list(given.values())[:2]
 
 
 def test_widths_by_going_up_one_by_one():
