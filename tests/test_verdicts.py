@@ -74,7 +74,7 @@ def test_map_writes_each_verdict_with_its_cost(judged):
     for text, verdict in zip(texts, (v for row in judged.values() for v in row), strict=True):
         cost = verdict_cost(verdict)
         word = {"not applicable": "n/a", "not modelled": "?"}.get(verdict.status, verdict.status)
-        assert text == (word if cost is None else f"{word} {100 * cost:.0f}")
+        assert text == (word if cost is None else f"{word}\n{100 * cost:.0f}")
 
 
 def test_bars_are_as_long_as_the_costs():

@@ -40,18 +40,19 @@ def verdict_map(found, *, ax=None):
     >>> len(verdict_map(gallery(["gpt2", "llama-3.1-8b"])).texts)
     14
     """
-    ax = ax or style.axes(width=7.0, height=1.2 + 0.33 * len(found))
+    ax = ax or style.axes(height=1.2 + 0.42 * len(found))  # two lines a cell: readable on a phone
     for row, verdicts in enumerate(found.values()):
         for column, verdict in enumerate(verdicts):
             face, ink = FILLS[verdict.status]
             ax.add_patch(_cell(column, row, face))
             cost = verdict_cost(verdict)
-            text = WORDS.get(verdict.status, verdict.status) + ("" if cost is None else f" {100 * cost:.0f}")
+            text = WORDS.get(verdict.status, verdict.status) + ("" if cost is None else f"\n{100 * cost:.0f}")
             weight = "bold" if verdict.status == "fail" else "normal"
-            ax.text(column, row, text, ha="center", va="center", fontsize=8.5, color=ink, weight=weight)
+            ax.text(column, row, text, ha="center", va="center", fontsize=9.5, color=ink, weight=weight, linespacing=1.0)
     ax.set_xlim(-0.5, 6.5)
     ax.set_ylim(len(found) - 0.5, -0.5)
-    ax.set_xticks(range(7), [f"{n}\n{name.replace(' ', chr(10), 1)}" for n, name in SHORT.items()], fontsize=8.5)
+    heads = [f"{n}\n" + name.replace("-", "-\n").replace(" ", "\n") for n, name in SHORT.items()]
+    ax.set_xticks(range(7), heads, fontsize=8.5)
     ax.xaxis.tick_top()
     ax.set_yticks(range(len(found)), list(found), fontsize=9)
     ax.tick_params(length=0)
