@@ -35,11 +35,11 @@ def quantized(**keys):
 
 
 def refusal(source):
-    """The one line that a refusal says, well under a second."""
-    start = time.perf_counter()
+    """The one line that a refusal says, after well under a second of work."""
+    start = time.process_time()
     with pytest.raises(ValueError, match=r"\A[^\n]{20,900}\Z") as error:
         config.load(source)
-    assert type(error.value) is ValueError and time.perf_counter() - start < 1
+    assert type(error.value) is ValueError and time.process_time() - start < 1
     return str(error.value)
 
 
@@ -295,9 +295,9 @@ def test_files_too_large_to_be_a_config(tmp_path):
     assert "'x.json' must be at most 2000000 bytes, as a config is; got 100000000" in refusal(tmp_path / "x.json")
     crowded = {**LLAMA, **{f"key_{i}_of_many": i for i in range(60_000)}}
     (tmp_path / "x.json").write_text(json.dumps(crowded))
-    start = time.perf_counter()
+    start = time.process_time()
     assert config.load(tmp_path / "x.json").parameters == config.load(LLAMA).parameters
-    assert time.perf_counter() - start < 1  # about 0.3 s
+    assert time.process_time() - start < 1  # about 0.3 s
 
 
 @pytest.mark.parametrize("name", ["nothing.json", ".", "a" * 5000, "null\0byte", json.dumps(LLAMA), ""], ids=lambda n: n[:12])
