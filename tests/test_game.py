@@ -252,7 +252,6 @@ def test_batches_that_do_not_fit_do_not_count(best, monkeypatch):
 
 def test_random_designs_are_feasible_of_the_grid_and_the_same_for_a_seed(some):
     assert game.random_designs(5, seed=7) == some[:5] and game.random_designs(5, seed=8) != some[:5]
-    assert game.random_design(np.random.default_rng(7)) == some[0]
     for design in some:
         assert game.refusals(design) == [] and not expected(design)
         assert all(getattr(design, name) in values for name, values in GRID.items())

@@ -81,3 +81,10 @@ def test_preface_states_the_three_words():
     text = (BOOK / "preface.md").read_text(encoding="utf-8")
     for word in ("modelled", "published", "measured"):
         assert f"\n{word}\n: " in text
+
+
+def test_published_points_of_cut_experts_are_as_many_as_the_page_says():
+    from hwdesign.timing.silicon import measurements
+
+    points = measurements("serving", model="gpt-oss-120b", moe_tp=8)
+    assert f"holds {len(points['tpot'])} points of gpt-oss-120b" in (BOOK / "checking.md").read_text(encoding="utf-8")

@@ -460,31 +460,6 @@ def score(design):
     return area_under(points["user_rate"], points["total_rate"], between=(BUDGET.user_rate, np.inf))
 
 
-def random_design(rng):
-    """A feasible design, each of the grid as likely as any other.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of chance.
-
-    Returns
-    -------
-    Design
-        Sizes in [element].
-
-    Notes
-    -----
-    Source: `random_designs`.
-
-    Examples
-    --------
-    >>> refusals(random_design(np.random.default_rng(0)))
-    []
-    """
-    return next(_random(rng))
-
-
 def random_designs(n, seed):
     """Feasible designs, each of the grid as likely as any other.
 
