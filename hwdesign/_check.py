@@ -15,14 +15,18 @@ def dims(**named):
     """
     out = []
     for name, value in named.items():
-        if type(value) in PLAIN and 1 <= value < 2**53 and value % 1 == 0:  # most of them, and a search asks a million times
+        if (
+            type(value) in PLAIN and 1 <= value < 2**53 and value % 1 == 0
+        ):  # most of them, and a search asks a million times
             out.append(np.asarray(float(value)))
             continue
         array = numbers(name, value)
         if array.size and not array.min() >= 1:  # also where the smallest is NaN
             raise ValueError(f"{name} must be >= 1, got {_first(array, ~(array >= 1))}")
         if array.size and (np.isinf(array.max()) or not (array == np.floor(array)).all()):
-            raise ValueError(f"{name} must be a whole number, got {_first(array, (array != np.floor(array)) | np.isinf(array))}")
+            raise ValueError(
+                f"{name} must be a whole number, got {_first(array, (array != np.floor(array)) | np.isinf(array))}"
+            )
         out.append(array)
     return out
 
@@ -55,7 +59,9 @@ def finite(name, value):
     array = numbers(name, value)
     bad = ~np.isfinite(array)
     if bad.any():
-        raise ValueError(f"{name} must be finite, got {array[bad].flat[0]} ({bad.sum()} of {array.size})")
+        raise ValueError(
+            f"{name} must be finite, got {array[bad].flat[0]} ({bad.sum()} of {array.size})"
+        )
     return array
 
 
@@ -83,7 +89,9 @@ def same_shape(**named):
         return np.broadcast_arrays(*named.values())
     except ValueError:
         shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in named.items())
-        raise ValueError(f"{', '.join(named)} must broadcast against each other, got shapes {shapes}") from None
+        raise ValueError(
+            f"{', '.join(named)} must broadcast against each other, got shapes {shapes}"
+        ) from None
 
 
 def numbers(name, value):
@@ -92,7 +100,9 @@ def numbers(name, value):
         array = np.asarray(value)
     except ValueError:  # a ragged list
         raise _no_number(name, value) from None
-    if array.dtype.kind == "O" and all(isinstance(x, Number) and not isinstance(x, complex | bool) for x in array.flat):
+    if array.dtype.kind == "O" and all(
+        isinstance(x, Number) and not isinstance(x, complex | bool) for x in array.flat
+    ):
         try:
             return array.astype(np.float64)
         except OverflowError:

@@ -54,15 +54,24 @@ def main(arguments=None):
     """
     parser = _Parser(prog="hwdesign", description="Language models and the hardware they run on.")
     parser.add_argument("--version", action="version", version=f"hwdesign {hwdesign.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Mixed)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
+    )
     show = commands.add_parser(
         "show",
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
         description="Reads a Hugging Face config.json and counts the model exactly, or says which key it does not understand.",
         epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show path/to/config.json --format json",
     )
-    show.add_argument("config", help=f"a config.json, or one of: {', '.join(hwdesign.config.names())}")
-    show.add_argument("--format", choices=("text", "json"), default="text", help="text for people (default) or json")
+    show.add_argument(
+        "config", help=f"a config.json, or one of: {', '.join(hwdesign.config.names())}"
+    )
+    show.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="text for people (default) or json",
+    )
     _add_check(commands)
     measure = commands.add_parser(
         "measure",
@@ -72,7 +81,12 @@ def main(arguments=None):
     )
     measure.add_argument("--quick", action="store_true", help="a short list")
     measure.add_argument("--json", metavar="FILE", type=Path, help="write the run to this file")
-    measure.add_argument("--picture", metavar="FILE", type=Path, help="draw the roofline: .svg or .png, needs matplotlib")
+    measure.add_argument(
+        "--picture",
+        metavar="FILE",
+        type=Path,
+        help="draw the roofline: .svg or .png, needs matplotlib",
+    )
     measure.add_argument("--no-torch", action="store_true", help="use NumPy even if torch is here")
     chosen = parser.parse_args(arguments)
     try:
@@ -101,8 +115,16 @@ class _Mixed(_Parser):
     def parse_known_args(self, args=None, namespace=None):
         if self.inside:
             return super().parse_known_args(args, namespace)
-        end = args.index("--") if "--" in args else len(args)  # what follows are names, which argparse would forget here
-        words = [*args[:end], *(os.path.join(".", word) if word.startswith("-") else word for word in args[end + 1 :])]
+        end = (
+            args.index("--") if "--" in args else len(args)
+        )  # what follows are names, which argparse would forget here
+        words = [
+            *args[:end],
+            *(
+                os.path.join(".", word) if word.startswith("-") else word
+                for word in args[end + 1 :]
+            ),
+        ]
         self.inside = True  # the parser of argparse for this calls back
         try:
             return self.parse_known_intermixed_args(words, namespace)
@@ -115,34 +137,83 @@ def _add_check(commands):
     head, _, foot = told.partition("\n\n\n")
     what = "the design checklist: seven verdicts on a model, with costs and fixes"
     raw = argparse.RawDescriptionHelpFormatter
-    check = commands.add_parser("check", help=what, description=head, epilog=foot, formatter_class=raw, allow_abbrev=False)
-    check.add_argument("configs", metavar="CONFIG", nargs="+", help="a config.json, or a shipped model (hwdesign show --help)")
-    check.add_argument("--device", metavar="NAME", help=f"accelerator: {', '.join(hwdesign.device_names())} (GB300)")
+    check = commands.add_parser(
+        "check", help=what, description=head, epilog=foot, formatter_class=raw, allow_abbrev=False
+    )
+    check.add_argument(
+        "configs",
+        metavar="CONFIG",
+        nargs="+",
+        help="a config.json, or a shipped model (hwdesign show --help)",
+    )
+    check.add_argument(
+        "--device",
+        metavar="NAME",
+        help=f"accelerator: {', '.join(hwdesign.device_names())} (GB300)",
+    )
     recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
-    check.add_argument("--recipe", metavar="NAME", help=f"formats of weights, activations and cache: {recipes}")
+    check.add_argument(
+        "--recipe", metavar="NAME", help=f"formats of weights, activations and cache: {recipes}"
+    )
     for way, what in WAYS.items():
         check.add_argument(f"--{way}", metavar="N", type=_whole, help=f"{what} (1)")
-    check.add_argument("--attention", metavar="PLAN", help="plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp")
-    check.add_argument("--ffn", metavar="PLAN", help="plan of the feed-forward part over as many GPUs, as in ep=32")
-    check.add_argument("--batch", metavar="N", type=_whole, help="sequences in flight over all GPUs (64)")
-    check.add_argument("--context", metavar="N", type=_whole, help="tokens that each new token sees (8192)")
-    check.add_argument("--warn-at", metavar="P", type=_share, help="per cent of the step from which a cost is a warning (5)")
-    check.add_argument("--fail-at", metavar="P", type=_share, help="per cent of the step from which a cost is a failure (20)")
-    check.add_argument("--ignore", metavar="N,N", type=_guidelines, help="guidelines that do not count for the status, as in 4,7")
-    check.add_argument("--output", metavar="FILE", type=Path, help="write the report to this file (-: standard output)")
+    check.add_argument(
+        "--attention",
+        metavar="PLAN",
+        help="plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp",
+    )
+    check.add_argument(
+        "--ffn", metavar="PLAN", help="plan of the feed-forward part over as many GPUs, as in ep=32"
+    )
+    check.add_argument(
+        "--batch", metavar="N", type=_whole, help="sequences in flight over all GPUs (64)"
+    )
+    check.add_argument(
+        "--context", metavar="N", type=_whole, help="tokens that each new token sees (8192)"
+    )
+    check.add_argument(
+        "--warn-at",
+        metavar="P",
+        type=_share,
+        help="per cent of the step from which a cost is a warning (5)",
+    )
+    check.add_argument(
+        "--fail-at",
+        metavar="P",
+        type=_share,
+        help="per cent of the step from which a cost is a failure (20)",
+    )
+    check.add_argument(
+        "--ignore",
+        metavar="N,N",
+        type=_guidelines,
+        help="guidelines that do not count for the status, as in 4,7",
+    )
+    check.add_argument(
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="write the report to this file (-: standard output)",
+    )
     for name, known, what in CHOICES:
-        check.add_argument(f"--{name}", choices=known, default=known[0], help=f"{what} ({known[0]})")
+        check.add_argument(
+            f"--{name}", choices=known, default=known[0], help=f"{what} ({known[0]})"
+        )
 
 
 def _whole(text):
     if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 999999999, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from 1 to 999999999, got {text!r}"
+        )
     return int(text)
 
 
 def _guidelines(text):
     if not re.fullmatch("[1-7](,[1-7])*", text):
-        raise argparse.ArgumentTypeError(f"must be numbers of guidelines from 1 to 7, as in 4,7, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be numbers of guidelines from 1 to 7, as in 4,7, got {text!r}"
+        )
     return tuple(sorted({int(number) for number in text.split(",")}))
 
 
@@ -168,10 +239,17 @@ def _check(chosen):
             errors.append(visible(f"{source}: {' '.join(str(error).split())}", 1000))
             _refuse(errors[-1])
     if reports or chosen.format != "text":
-        colour = chosen.format == "text" and _coloured(chosen.color, None if chosen.output else sys.stdout)
-        width = 100 if chosen.output else max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+        colour = chosen.format == "text" and _coloured(
+            chosen.color, None if chosen.output else sys.stdout
+        )
+        width = (
+            100 if chosen.output else max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+        )
         try:
-            _write(render(reports, chosen.format, errors=errors, width=width, colour=colour), chosen.output)
+            _write(
+                render(reports, chosen.format, errors=errors, width=width, colour=colour),
+                chosen.output,
+            )
         except OSError as error:
             return _refuse(
                 f"--output must be a file that can be written, got {chosen.output or 'standard output'}: {error.strerror}"
@@ -189,12 +267,19 @@ def _check_options(chosen):
     ways = {way: getattr(chosen, way) for way in WAYS if getattr(chosen, way)}
     long = [name for name in ("attention", "ffn") if getattr(chosen, name) is not None]
     if long and (short := [way for way in ways if way != "pp"]):
-        raise ValueError(f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or numbers for both at once")
+        raise ValueError(
+            f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or numbers for both at once"
+        )
     if len(long) == 1:
-        raise ValueError(f"--attention and --ffn must be given together, got only --{long[0]} {getattr(chosen, long[0])}")
+        raise ValueError(
+            f"--attention and --ffn must be given together, got only --{long[0]} {getattr(chosen, long[0])}"
+        )
     plans = (None, None)
     if long:
-        plans = (replace(parse_plan(f"--{name}", getattr(chosen, name)), pp=chosen.pp or 1) for name in long)
+        plans = (
+            replace(parse_plan(f"--{name}", getattr(chosen, name)), pp=chosen.pp or 1)
+            for name in long
+        )
     elif ways:
         plans = short_plans(**ways)
     options = {name: getattr(chosen, name) for name in ("device", "recipe", "batch", "context")}
@@ -229,10 +314,15 @@ def _limits(chosen):
     """Limits as asked, None where neither is."""
     from hwdesign.advice.verdict import Limits
 
-    given = {name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share}
+    given = {
+        name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share
+    }
     shares = {"warn": Limits.warn, "fail": Limits.fail, **given}
     if shares["warn"] > shares["fail"]:
-        warn, fail = (f"{100 * share:g} %{'' if name in given else ' (the default)'}" for name, share in shares.items())
+        warn, fail = (
+            f"{100 * share:g} %{'' if name in given else ' (the default)'}"
+            for name, share in shares.items()
+        )
         raise ValueError(f"--warn-at must be at most --fail-at, got {warn} and {fail}")
     return Limits(**given) if given else None
 
@@ -243,7 +333,9 @@ def _coloured(wish, stream):
         return wish == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR") == "0":
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (os.environ.get("TERM") != "dumb" and stream.isatty())
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        os.environ.get("TERM") != "dumb" and stream.isatty()
+    )
 
 
 def _write(text, path):
@@ -255,7 +347,9 @@ def _write(text, path):
         return
     coding = sys.stdout.encoding or "utf-8"
     try:
-        sys.stdout.write(text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us"))
+        sys.stdout.write(
+            text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us")
+        )
         _flush()
     except BrokenPipeError:
         _nobody_reads()
@@ -280,7 +374,10 @@ def _show(chosen):
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
-    _write(f"{json.dumps(sheet(model), indent=1) if chosen.format == 'json' else sheet_text(model)}\n", None)
+    _write(
+        f"{json.dumps(sheet(model), indent=1) if chosen.format == 'json' else sheet_text(model)}\n",
+        None,
+    )
     return 0
 
 
@@ -295,8 +392,12 @@ def _measure(chosen):
     if chosen.picture and chosen.picture.suffix not in (".svg", ".png"):
         return _refuse(f"--picture must end in .svg or .png, got {chosen.picture}")
     backend = as_backend("numpy" if chosen.no_torch else None)
-    print(f"{backend.name} on {backend.device}; {', '.join(f'{k} {v}' for k, v in backend.software.items())}")
-    found = run_suite(backend, quick=chosen.quick, progress=_progress if sys.stderr.isatty() else None)
+    print(
+        f"{backend.name} on {backend.device}; {', '.join(f'{k} {v}' for k, v in backend.software.items())}"
+    )
+    found = run_suite(
+        backend, quick=chosen.quick, progress=_progress if sys.stderr.isatty() else None
+    )
     if sys.stderr.isatty():
         _progress("")
     taken = [m for m in found if isinstance(m, Measurement)]
@@ -320,12 +421,18 @@ def _measure(chosen):
 def _summary_lines(found, flags):
     rates = (f"best {name} GEMM {fmt(rate, 'FLOP/s')}" for name, rate in found["rate"].items())
     ridges = (f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items())
-    yield "" if not found["bandwidth"] else f"\nbandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
+    yield (
+        ""
+        if not found["bandwidth"]
+        else f"\nbandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
+    )
     yield from rates
     yield from ([f"ridge: {', '.join(ridges)}"] if found["ridge"] else [])
     yield from ([f"shortest kernel {fmt(found['launch'], 's')}"] if found["launch"] else [])
     yield "± is the way from the best round, which is shown, to the worst"
-    yield from (f"{flag}: close them and measure again" for flag in flags if flag.startswith("disturbed"))
+    yield from (
+        f"{flag}: close them and measure again" for flag in flags if flag.startswith("disturbed")
+    )
 
 
 def _progress(text):

@@ -60,7 +60,9 @@ def fmt(value, unit, *, digits=3):
     short = unit.replace("byte", "B") if unit in ("byte", "byte/s") else unit
     if unit in ("", "FLOP/byte") or value == 0 or not math.isfinite(value):
         return f"{_round(value, max(digits, 4))} {short}".strip()
-    size = abs(float(f"{value:.{digits - 1}e}"))  # round first, so that 999.6 becomes 1 k and not 1000
+    size = abs(
+        float(f"{value:.{digits - 1}e}")
+    )  # round first, so that 999.6 becomes 1 k and not 1000
     scale, prefix = next(((s, p) for s, p in _PREFIXES if size >= s), _PREFIXES[-1])
     return f"{_round(value / scale, digits)} {prefix}{short}".strip()
 

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+
 from calibration_cases import gemm_case
 
 FILE = Path(__file__).with_name("other_models.csv")

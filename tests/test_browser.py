@@ -4,6 +4,7 @@ import json
 from urllib.parse import urlsplit
 
 import pytest
+
 from conftest import site_pages
 
 PAGES = site_pages()

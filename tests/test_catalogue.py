@@ -5,11 +5,11 @@ import datetime
 import pickle
 import warnings
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign.catalogue.device import rows
+from hwdesign.timing.silicon import slices
 from hwdesign.units import fmt
 
 # Published figures as their sources print them: (device, field, format) -> text. Peaks in FLOP/s, links one way.
@@ -210,7 +210,7 @@ def test_devices_can_be_copied_pickled_hashed_and_made_by_hand():
     with pytest.raises(TypeError):
         hw.GB300.dense_peak["bf16"] = 0
     with pytest.raises(TypeError):
-        hw.slices()[0]["device"] = "mine"
+        slices()[0]["device"] = "mine"
 
 
 def test_recipes_write_bf16_except_table_2():

@@ -5,16 +5,16 @@ import itertools
 import time
 from dataclasses import replace
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign.advice import rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
 from hwdesign.advice.checklist import CHAPTERS, TITLES, checklist, verdicts
 from hwdesign.advice.verdict import STATUSES, Limits
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.timing.pipeline import stage_times
 
 SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
 LIMITS = Limits()
@@ -300,7 +300,7 @@ def idle(case):
     for stage in range(2, left + 2):  # as vLLM's get_pp_indices does
         split[-stage] += 1
     sizes = [min(8192, case.context)]
-    times, _ = hw.stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, **plans)
+    times, _ = stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, **plans)
     return float(1 - times.mean() / times.max())
 
 
@@ -523,7 +523,7 @@ def test_the_head_makes_the_last_of_equal_stages_long_and_only_other_cuts_help(n
     assert finding.cost == pytest.approx(idle(found.case), rel=1e-9) and finding.cost >= WARN
     if "free" in found.verdicts[5].reason:
         cuts, left = cuts_told(found)
-        times, _ = hw.stage_times(found.case.model, "GB200", "nvfp4", sizes=[128], split=cuts)
+        times, _ = stage_times(found.case.model, "GB200", "nvfp4", sizes=[128], split=cuts)
         assert left == pytest.approx(float(1 - times.mean() / times.max()), abs=5e-4) and left < finding.cost
         assert cuts[-1] < split[-1] and sum(cuts) == sum(split)
     assert ("free" in found.verdicts[5].reason) == (name == "qwen2.5-72b")

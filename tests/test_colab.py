@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+
 from conftest import ROOT, required, skip_or_fail
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -6,9 +6,8 @@ import math
 import time
 from pathlib import Path
 
-import pytest
-
 import hwdesign as hw
+import pytest
 from hwdesign.models import config
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,

@@ -6,12 +6,12 @@ import time
 from dataclasses import fields, replace
 from pathlib import Path
 
+import hwdesign as hw
 import pytest
+from hwdesign.models import config
+from hwdesign.models.model import same_parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import hwdesign as hw
-from hwdesign.models import config
 
 PUBLISHED = list(csv.DictReader((Path(__file__).parent / "data" / "published_params.csv").open(encoding="utf-8")))
 GIB = 2**30
@@ -239,7 +239,7 @@ def _values(name):
 @given(st.integers(1, 200), st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "qwen2.5-72b", "olmo-2-7b"]))
 def test_a_sibling_keeps_the_parameters_of_its_blocks(layers, name):
     model = MODELS[name]
-    sibling = hw.same_parameters(model, layers=layers)
+    sibling = same_parameters(model, layers=layers)
     blocks = [sum(w.stored * w.elements for b in m.blocks for w in b.weights(m.hidden_size)) for m in (model, sibling)]
     mixer, old = sibling.blocks[0].mixer, model.blocks[0].mixer
     assert len(sibling.blocks) == layers and sibling.hidden_size % 128 == 0 and sibling.vocab_size == model.vocab_size
@@ -247,15 +247,15 @@ def test_a_sibling_keeps_the_parameters_of_its_blocks(layers, name):
     wider = (len(model.blocks) / layers) ** 0.5
     step = 0.5 / old.num_kv_heads / wider + 64 / model.hidden_size / wider  # rounding to whole heads
     assert abs(blocks[1] / blocks[0] - 1) < 2.5 * step + 0.01
-    assert hw.same_parameters(model, layers=len(model.blocks)).blocks == model.blocks
+    assert same_parameters(model, layers=len(model.blocks)).blocks == model.blocks
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3-27b", "nemotron-3-nano-30b-a3b", "mixtral-8x7b"])
 def test_a_model_without_equal_dense_blocks_has_no_sibling(name):
     with pytest.raises(ValueError, match="model must have equal blocks of self-attention and a dense FFN"):
-        hw.same_parameters(MODELS[name], layers=8)
+        same_parameters(MODELS[name], layers=8)
     with pytest.raises(ValueError, match="layers must be >= 1, got 0"):
-        hw.same_parameters(MODELS["gpt2"], layers=0)
+        same_parameters(MODELS["gpt2"], layers=0)
 
 
 # A change of 5 % in any size must change a published count.

@@ -10,9 +10,10 @@ from importlib import resources
 
 import numpy as np
 import pytest
-
-import hwdesign as hw
+from hwdesign.catalogue.published import cache_cuts
 from hwdesign.formulas import cache_parallel
+from hwdesign.formulas.attention import cache_read_bytes
+from hwdesign.formulas.cache_parallel import break_even_tokens, merge_bytes, merge_partials, partial_attention
 from hwdesign.lessons import live, live_parallel
 from hwdesign.measure.runs import Skipped, load_run, shipped_runs
 
@@ -36,8 +37,8 @@ def softmax_mean(scores, values):
 def in_pieces(scores, values, ends):
     """The three of the whole, from those of the pieces between these ends."""
     cuts = itertools.pairwise((0, *ends, scores.shape[-1]))
-    found = [hw.partial_attention(scores[..., a:b], values[..., a:b, :]) for a, b in cuts]
-    return hw.merge_partials(*(np.stack(x) for x in zip(*found, strict=True)))
+    found = [partial_attention(scores[..., a:b], values[..., a:b, :]) for a, b in cuts]
+    return merge_partials(*(np.stack(x) for x in zip(*found, strict=True)))
 
 
 def drawn(seed):
@@ -104,23 +105,23 @@ def test_merged_pieces_are_what_torch_computes():
 
 
 def test_a_merge_by_hand():
-    top, total, output = hw.partial_attention([[0, LOG3], [-np.inf, 5]], [[1.0, 0], [5.0, 8]])
+    top, total, output = partial_attention([[0, LOG3], [-np.inf, 5]], [[1.0, 0], [5.0, 8]])
     assert np.allclose(top, [LOG3, 5]) and np.allclose(total, [4 / 3, 1]) and np.allclose(output, [[4, 6], [5, 8]])
-    top, total, output = hw.merge_partials([[0], [LOG3], [-np.inf]], [[2], [2], [0]], [[[1]], [[5]], [[0]]])
+    top, total, output = merge_partials([[0], [LOG3], [-np.inf]], [[2], [2], [0]], [[[1]], [[5]], [[0]]])
     assert np.allclose([top[0], total[0], output[0, 0]], [LOG3, 2 + 2 / 3, 4])  # weights 1 and 3
-    none = hw.merge_partials([[-np.inf]] * 2, [[0]] * 2, [[[0, 0]]] * 2)
+    none = merge_partials([[-np.inf]] * 2, [[0]] * 2, [[[0, 0]]] * 2)
     assert none[0].tolist() == [-np.inf] and none[1].tolist() == [0] and none[2].tolist() == [[0, 0]]
 
 
 def test_a_piece_without_keys_has_no_weight():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        top, total, output = hw.partial_attention(np.zeros((3, 2, 0)), np.zeros((3, 0, 4)))
+        top, total, output = partial_attention(np.zeros((3, 2, 0)), np.zeros((3, 0, 4)))
         assert (top == -np.inf).all() and not total.any() and output.shape == (3, 2, 4) and not output.any()
-        one = hw.partial_attention(np.ones((3, 2, 5)), np.arange(60.0).reshape(3, 5, 4))
-        merged = hw.merge_partials(*(np.stack(x) for x in zip((top, total, output), one, strict=True)))
+        one = partial_attention(np.ones((3, 2, 5)), np.arange(60.0).reshape(3, 5, 4))
+        merged = merge_partials(*(np.stack(x) for x in zip((top, total, output), one, strict=True)))
         assert all(np.array_equal(a, b) for a, b in zip(merged, one, strict=True))
-        assert all(np.array_equal(a, b) for a, b in zip(hw.merge_partials(*(x[None] for x in one)), one, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(merge_partials(*(x[None] for x in one)), one, strict=True))
 
 
 def test_merges_can_be_merged_in_any_grouping_and_order():
@@ -128,13 +129,13 @@ def test_merges_can_be_merged_in_any_grouping_and_order():
     for seed in range(40):
         scores, values, ends = drawn(seed)
         cuts = itertools.pairwise((0, *ends, scores.shape[-1]))
-        parts = [hw.partial_attention(scores[..., a:b].astype(float), values[..., a:b, :].astype(float)) for a, b in cuts]
-        whole = hw.merge_partials(*(np.stack(x) for x in zip(*parts, strict=True)))
+        parts = [partial_attention(scores[..., a:b].astype(float), values[..., a:b, :].astype(float)) for a, b in cuts]
+        whole = merge_partials(*(np.stack(x) for x in zip(*parts, strict=True)))
         while len(parts) > 1:
             rng.shuffle(order := list(range(len(parts))))
             parts = [parts[i] for i in order]
             taken = int(rng.integers(2, len(parts) + 1))
-            merged = hw.merge_partials(*(np.stack(x) for x in zip(*parts[:taken], strict=True)))
+            merged = merge_partials(*(np.stack(x) for x in zip(*parts[:taken], strict=True)))
             parts = [*parts[taken:], merged]
         for found, wanted in zip(parts[0], whole, strict=True):
             assert np.allclose(found, wanted, rtol=1e-12, atol=1e-12), seed
@@ -164,36 +165,36 @@ def test_large_scores_do_not_overflow(dtype):
 
 def test_fp32_stays_and_everything_else_becomes_fp64():
     for given, kept in (("f4", "f4"), ("f8", "f8"), ("f2", "f8"), ("i4", "f8")):
-        parts = hw.partial_attention(np.ones((2, 3), given), np.ones((3, 4), given))
+        parts = partial_attention(np.ones((2, 3), given), np.ones((3, 4), given))
         assert [x.dtype for x in parts] == [np.dtype(kept)] * 3
-        assert [x.dtype for x in hw.merge_partials(*(x[None] for x in parts))] == [np.dtype(kept)] * 3
+        assert [x.dtype for x in merge_partials(*(x[None] for x in parts))] == [np.dtype(kept)] * 3
 
 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: hw.partial_attention([1.0], [[1.0]]), r"scores and values must be .* got shapes \(1,\) and \(1, 1\)"),
-        (lambda: hw.partial_attention([[1.0]], [1.0]), r"scores and values must be .* got shapes \(1, 1\) and \(1,\)"),
-        (lambda: hw.partial_attention([[1.0, 2]], [[1.0]]), r"scores and values must be .* got shapes \(1, 2\) and \(1, 1\)"),
-        (lambda: hw.partial_attention([[np.nan]], [[1.0]]), "scores must be finite or -inf"),
-        (lambda: hw.partial_attention([[np.inf]], [[1.0]]), "scores must be finite or -inf"),
-        (lambda: hw.partial_attention([["1"]], [[1.0]]), "scores must be a number or an array of numbers"),
-        (lambda: hw.partial_attention([[1.0]], [[1j]]), "values must be a number or an array of numbers"),
-        (lambda: hw.merge_partials([[0.0]], [[1.0, 1]], [[[1.0]]]), r"tops, totals and outputs must be .* \(1, 1\), \(1, 2\)"),
-        (lambda: hw.merge_partials([[0.0]], [[1.0]], [[1.0]]), "tops, totals and outputs must be"),
-        (lambda: hw.merge_partials(0.0, 1.0, [1.0]), "tops, totals and outputs must be"),
-        (lambda: hw.merge_partials([], [], np.zeros((0, 1))), "tops, totals and outputs must be"),
-        (lambda: hw.merge_partials([[True]], [[1.0]], [[[1.0]]]), "tops must be a number or an array of numbers"),
-        (lambda: hw.merge_bytes(0, 128, 512, 8), "tokens must be > 0, got 0"),
-        (lambda: hw.merge_bytes(1, 0, 512, 8), "num_heads must be >= 1, got 0"),
-        (lambda: hw.merge_bytes(1, 128, 51.5, 8), "value_size must be a whole number, got 51.5"),
-        (lambda: hw.merge_bytes(1, 128, 512, 0), "kvp must be >= 1, got 0"),
-        (lambda: hw.merge_bytes(1, 128, 512, 8, 0), "element_bytes must be > 0, got 0"),
-        (lambda: hw.break_even_tokens(0, 1, 1, 2), "exchange must be > 0, got 0"),
-        (lambda: hw.break_even_tokens(1, -1, 1, 2), "cache_bytes must be > 0, got -1"),
-        (lambda: hw.break_even_tokens(1, 1, 0, 2), "bandwidth must be > 0, got 0"),
-        (lambda: hw.break_even_tokens(1, 1, 1, [2, 1]), "kvp must be >= 2, got 1"),
-        (lambda: hw.break_even_tokens(1, 1, 1, 2.5), "kvp must be a whole number, got 2.5"),
+        (lambda: partial_attention([1.0], [[1.0]]), r"scores and values must be .* got shapes \(1,\) and \(1, 1\)"),
+        (lambda: partial_attention([[1.0]], [1.0]), r"scores and values must be .* got shapes \(1, 1\) and \(1,\)"),
+        (lambda: partial_attention([[1.0, 2]], [[1.0]]), r"scores and values must be .* got shapes \(1, 2\) and \(1, 1\)"),
+        (lambda: partial_attention([[np.nan]], [[1.0]]), "scores must be finite or -inf"),
+        (lambda: partial_attention([[np.inf]], [[1.0]]), "scores must be finite or -inf"),
+        (lambda: partial_attention([["1"]], [[1.0]]), "scores must be a number or an array of numbers"),
+        (lambda: partial_attention([[1.0]], [[1j]]), "values must be a number or an array of numbers"),
+        (lambda: merge_partials([[0.0]], [[1.0, 1]], [[[1.0]]]), r"tops, totals and outputs must be .* \(1, 1\), \(1, 2\)"),
+        (lambda: merge_partials([[0.0]], [[1.0]], [[1.0]]), "tops, totals and outputs must be"),
+        (lambda: merge_partials(0.0, 1.0, [1.0]), "tops, totals and outputs must be"),
+        (lambda: merge_partials([], [], np.zeros((0, 1))), "tops, totals and outputs must be"),
+        (lambda: merge_partials([[True]], [[1.0]], [[[1.0]]]), "tops must be a number or an array of numbers"),
+        (lambda: merge_bytes(0, 128, 512, 8), "tokens must be > 0, got 0"),
+        (lambda: merge_bytes(1, 0, 512, 8), "num_heads must be >= 1, got 0"),
+        (lambda: merge_bytes(1, 128, 51.5, 8), "value_size must be a whole number, got 51.5"),
+        (lambda: merge_bytes(1, 128, 512, 0), "kvp must be >= 1, got 0"),
+        (lambda: merge_bytes(1, 128, 512, 8, 0), "element_bytes must be > 0, got 0"),
+        (lambda: break_even_tokens(0, 1, 1, 2), "exchange must be > 0, got 0"),
+        (lambda: break_even_tokens(1, -1, 1, 2), "cache_bytes must be > 0, got -1"),
+        (lambda: break_even_tokens(1, 1, 0, 2), "bandwidth must be > 0, got 0"),
+        (lambda: break_even_tokens(1, 1, 1, [2, 1]), "kvp must be >= 2, got 1"),
+        (lambda: break_even_tokens(1, 1, 1, 2.5), "kvp must be a whole number, got 2.5"),
     ],
 )
 def test_bad_input_is_named(call, says):
@@ -203,20 +204,20 @@ def test_bad_input_is_named(call, says):
 
 def test_ragged_lists_and_axes_in_front_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match="^scores must be a number or an array of numbers"):
-        hw.partial_attention([[1, 2], [3]], [[1.0]])
+        partial_attention([[1, 2], [3]], [[1.0]])
     with pytest.raises(ValueError, match="^tops must be a number or an array of numbers"):
-        hw.merge_partials([[0, 1], [2]], [[1, 1]], [[[1.0]]])
+        merge_partials([[0, 1], [2]], [[1, 1]], [[[1.0]]])
     with pytest.raises(ValueError, match="scores.* values"):
-        hw.partial_attention(np.zeros((2, 3, 4)), np.zeros((3, 4, 5)))
+        partial_attention(np.zeros((2, 3, 4)), np.zeros((3, 4, 5)))
 
 
 # What is sent, and when it pays -------------------------------------------------------------------------------------------
 
 
 def test_what_one_gpu_sends_for_a_layer_of_deepseek_r1():
-    assert hw.merge_bytes(1, 128, 512, [4, 8, 64]).tolist() == [99_072, 115_584, 130_032]
-    assert hw.merge_bytes([1, 16], 64, 128, 1).tolist() == [0, 0]
-    assert isinstance(hw.merge_bytes(1, 1, 1, 2), float) and 2 * np.float32().nbytes == cache_parallel.STATISTICS_BYTES
+    assert merge_bytes(1, 128, 512, [4, 8, 64]).tolist() == [99_072, 115_584, 130_032]
+    assert merge_bytes([1, 16], 64, 128, 1).tolist() == [0, 0]
+    assert isinstance(merge_bytes(1, 1, 1, 2), float) and 2 * np.float32().nbytes == cache_parallel.STATISTICS_BYTES
 
 
 @pytest.mark.parametrize(("heads", "size", "kvp", "element"), [(128, 512, 8, 2), (64, 128, 4, 2), (8, 64, 8, 4), (6, 128, 3, 1)])
@@ -224,22 +225,22 @@ def test_messages_counted_one_by_one_are_what_is_sent(heads, size, kvp, element)
     owner = [h * kvp // heads for h in range(heads)]  # who merges a head
     for me in range(kvp):
         message = [size * element + 2 * 4 for token in range(5) for h in range(heads) if owner[h] != me]
-        assert hw.merge_bytes(5, heads, size, kvp, element) == pytest.approx(sum(message), rel=1e-12)
+        assert merge_bytes(5, heads, size, kvp, element) == pytest.approx(sum(message), rel=1e-12)
 
 
 def test_published_break_even():
-    assert round(float(hw.break_even_tokens(35e-6, 576, 8e12, 8))) == 555_556
-    found = hw.break_even_tokens([35e-6, 176e-6], 576, 8e12, 8)
+    assert round(float(break_even_tokens(35e-6, 576, 8e12, 8))) == 555_556
+    found = break_even_tokens([35e-6, 176e-6], 576, 8e12, 8)
     assert found[1] / found[0] == pytest.approx(176 / 35)
 
 
 @pytest.mark.parametrize("kvp", [2, 3, 8, 64])
 def test_a_cut_pays_from_the_break_even_on(kvp):
     exchange, kept, bandwidth = 20e-6, 1152, 4.8e12
-    tokens = float(hw.break_even_tokens(exchange, kept, bandwidth, kvp))
+    tokens = float(break_even_tokens(exchange, kept, bandwidth, kvp))
 
     def saved(n):
-        return float(hw.cache_read_bytes(n, kept, 1) - hw.cache_read_bytes(n, kept, 1 / kvp)) / bandwidth
+        return float(cache_read_bytes(n, kept, 1) - cache_read_bytes(n, kept, 1 / kvp)) / bandwidth
 
     assert saved(math.floor(tokens * 0.999)) < exchange < saved(math.ceil(tokens * 1.001))
 
@@ -253,8 +254,8 @@ OTHERS = {"whole run [s]", "weights of queries [GiB]", "collectives [ms]", "scor
 
 
 def test_published_rows_have_sources_and_positive_numbers():
-    found = hw.cache_cuts()
-    assert found is hw.cache_cuts() and isinstance(found, tuple) and len(found) == 45
+    found = cache_cuts()
+    assert found is cache_cuts() and isinstance(found, tuple) and len(found) == 45
     for row in found:
         assert row["quantity"] in GAINS | TIMES | RATES | OTHERS | {"crossing"} and row["system"]
         assert len(row["source"]) > 10 and row["source"] != "same"
@@ -278,15 +279,15 @@ def test_published_rows_have_sources_and_positive_numbers():
 def test_the_same_source_is_the_one_above():
     text = resources.files("hwdesign.catalogue").joinpath("decoupled.csv").read_text(encoding="utf-8")
     plain, above, same = list(csv.DictReader(text.splitlines())), None, 0
-    for read, row in zip(hw.cache_cuts(), plain, strict=True):
+    for read, row in zip(cache_cuts(), plain, strict=True):
         same += row["source"] == "same"
         above = above if row["source"] == "same" else row["source"]
         assert read["source"] == above and list(read) == list(row)
     assert same > 10
-    kinds = {(r["system"], r["quantity"], r["context"]): (r["before"], r["after"]) for r in hw.cache_cuts() if r["ways"] == 8}
+    kinds = {(r["system"], r["quantity"], r["context"]): (r["before"], r["after"]) for r in cache_cuts() if r["ways"] == 8}
     assert kinds["SGLang", "crossing", 2**15] == (8, 16) and kinds["SGLang", "throughput", 2**17] == (1, 1.68)
-    assert [r["after"] for r in hw.cache_cuts() if r["system"] == "FlashInfer"] == [0.035, 0.034, 0.033, 0.032]
-    assert [(r["before"], r["after"]) for r in hw.cache_cuts() if r["system"] == "ATOM"] == [
+    assert [r["after"] for r in cache_cuts() if r["system"] == "FlashInfer"] == [0.035, 0.034, 0.033, 0.032]
+    assert [(r["before"], r["after"]) for r in cache_cuts() if r["system"] == "ATOM"] == [
         (59.43, 76.48), (167.17, 141.54), (139.45, 93.21)
     ]  # fmt: skip
 

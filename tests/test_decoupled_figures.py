@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_hex
-
 import hwdesign as hw
 from hwdesign.lessons import figures, style
 from hwdesign.lessons.figures.wide_deep import TERMS
 from hwdesign.lessons.show import webp_uri
 from hwdesign.timing.estimate import Breakdown
+from hwdesign.timing.layouts import attention_kind
+from matplotlib.colors import to_hex
 
 
 def ticks(axis):
@@ -254,7 +254,7 @@ def test_the_slider_of_gpus_shows_the_fastest_step_of_each_cell(sweep):
         for at in np.ndindex(5, 8):
             seconds[at], i = fastest(sweep, at, lambda i, gpus=gpus: sweep["layouts"][i][0].gpus == gpus)
             if i is not None:
-                kinds[at] = hw.attention_kind(sweep["layouts"][i][0])
+                kinds[at] = attention_kind(sweep["layouts"][i][0])
                 spent = {name: float(np.broadcast_to(x, (5, 8))[at]) for name, x in sweep["steps"][i].terms.items()}
                 assert sum(spent.values()) == pytest.approx(seconds[at])
                 terms[at] = max(spent, key=spent.get)

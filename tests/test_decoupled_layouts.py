@@ -5,12 +5,15 @@ import math
 import warnings
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign import Plan
+from hwdesign.formulas.attention import cache_read_bytes
+from hwdesign.formulas.cache_parallel import merge_bytes
+from hwdesign.formulas.frontier import pareto_front
 from hwdesign.models.steps import step
+from hwdesign.timing.layouts import attention_kind
 
 pytestmark = pytest.mark.filterwarnings("ignore:uncalibrated:UserWarning")
 CONFIGS = sorted(p.stem for p in (Path(hw.__file__).parent / "models" / "configs").glob("*.json"))
@@ -106,7 +109,7 @@ def test_a_step_exchanges_what_the_formula_sends(models, tp, kvp):
         merges = [x for x in found if x.kind == "combine"]
         assert sum(x.count for x in merges) == len(models[name].blocks) and {x.ranks for x in merges} == {kvp}
         for x in merges:
-            assert 2 * x.elements == pytest.approx(hw.merge_bytes(5, heads // tp, size, kvp), rel=1e-12)
+            assert 2 * x.elements == pytest.approx(merge_bytes(5, heads // tp, size, kvp), rel=1e-12)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])
@@ -241,7 +244,7 @@ def test_a_cut_never_wins_less_than_the_rule_promises(r1, gpus):
     cut, rest = (hw.best_steps(found, (found["kinds"] == "cache") == wanted)[1] for wanted in (True, False))
     x = batch[:, None] / gpus
     spared = (np.ceil(x) - x) * context * 576 / 8e12
-    swap = hw.Exchange(kind="combine", elements=hw.merge_bytes(1, 128, 512, min(gpus, 8)) / 2, ranks=min(gpus, 8))
+    swap = hw.Exchange(kind="combine", elements=merge_bytes(1, 128, 512, min(gpus, 8)) / 2, ranks=min(gpus, 8))
     promised = (spared > hw.exchange_time(swap, "GB300", "nvfp4")) & np.isfinite(rest)
     assert promised.sum() >= 4 and (cut < rest)[promised].all()
     assert np.nanmax((rest / cut)[~promised]) < 1.2  # what it misses is small
@@ -263,7 +266,7 @@ def test_both_parts_use_the_same_gpus(models):
 
 def test_kinds_of_attention():
     plans = Plan(), Plan(tp=8), Plan(dp=2), Plan(tp=2, dp=4), Plan(kvp=2), Plan(dp=2, tp=2, kvp=2)
-    kinds = [hw.attention_kind(plan) for plan in plans]
+    kinds = [attention_kind(plan) for plan in plans]
     assert kinds == ["tensor", "tensor", "data", "data", "cache", "cache"]
 
 
@@ -290,7 +293,7 @@ def test_a_sweep_has_the_steps_of_every_layout(r1, sweep):
     assert sweep["layouts"] == pairs and len(sweep["steps"]) == len(pairs) == 24 + 58 + 322
     assert sweep["seconds"].shape == sweep["feasible"].shape == (len(pairs), 4, 3) and sweep["feasible"].dtype == bool
     assert sweep["gpus"].tolist() == [4] * 24 + [8] * 58 + [64] * 322
-    assert sweep["kinds"].tolist() == [hw.attention_kind(a) for a, _ in pairs]
+    assert sweep["kinds"].tolist() == [attention_kind(a) for a, _ in pairs]
     for i in (0, 17, 30, 57, 100, 253):
         a, f = pairs[i]
         for (x, b), (y, s) in itertools.product(enumerate(BATCH), enumerate(CONTEXT)):
@@ -340,18 +343,18 @@ def test_the_front_is_what_no_point_beats():
             points[0, 0] = np.inf
         there = [(i, tuple(p)) for i, p in enumerate(points.tolist()) if not np.isnan(p).any()]
         wanted = [i for i, p in there if not any(beats(q, p) or (q == p and j < i) for j, q in there)]
-        found = hw.pareto_front(points[:, 0], points[:, 1])
+        found = pareto_front(points[:, 0], points[:, 1])
         assert found.dtype.kind == "i" and found.tolist() == sorted(wanted, key=lambda i: -points[i, 0]), points
-    assert hw.pareto_front([1, 1, 1], [2, 2, 2]).tolist() == [0] and hw.pareto_front([], []).tolist() == []
-    assert hw.pareto_front([np.nan], [1.0]).tolist() == [] and hw.pareto_front([np.nan, 3], [1, 1]).tolist() == [1]
+    assert pareto_front([1, 1, 1], [2, 2, 2]).tolist() == [0] and pareto_front([], []).tolist() == []
+    assert pareto_front([np.nan], [1.0]).tolist() == [] and pareto_front([np.nan, 3], [1, 1]).tolist() == [1]
 
 
 @pytest.mark.parametrize("rewards", [([1, 2],), ([1, 2], [1]), ([[1]], [[1]]), (1, 1), ([1], [1], [1]), ()])
 def test_a_front_needs_two_lists_of_one_length(rewards):
     with pytest.raises(ValueError, match="rewards must be two lists of one length, got shapes"):
-        hw.pareto_front(*rewards)
+        pareto_front(*rewards)
     with pytest.raises(ValueError, match="rewards must be a number or an array of numbers"):
-        hw.pareto_front(["a"], ["b"])
+        pareto_front(["a"], ["b"])
 
 
 # Published ----------------------------------------------------------------------------------------------------------------
@@ -368,8 +371,8 @@ def test_figure_1_of_helix():
 
     assert us(Plan(tp=8), Plan(tp=8)) == [128.0, 29.6] and us(Plan(tp=64), Plan(tp=64)) == [128.0, 3.9]
     assert us(Plan(tp=8, kvp=8), Plan(tp=64))[0] == 16.0
-    assert [float(1e6 * hw.cache_read_bytes(8e6, n, 0.5) / 8e12) for n in (256, 256 / 8)] == [128.0, 16.0]
-    assert 1e6 * hw.cache_read_bytes(8e6, 576, 1) / 8e12 == 576.0  # TensorRT-LLM's latent, on any number of GPUs
+    assert [float(1e6 * cache_read_bytes(8e6, n, 0.5) / 8e12) for n in (256, 256 / 8)] == [128.0, 16.0]
+    assert 1e6 * cache_read_bytes(8e6, 576, 1) / 8e12 == 576.0  # TensorRT-LLM's latent, on any number of GPUs
 
 
 def test_served_times_of_llama_on_two_four_and_eight_gpus(models):
@@ -396,7 +399,7 @@ def front_of(sweep, kinds, at):
     inside = np.isin(sweep["kinds"], kinds)[:, None] & sweep["feasible"][:, :, at]
     user = np.where(inside, 1 / sweep["seconds"][:, :, at], np.nan)
     gpu = user * np.array(BATCH) / sweep["gpus"][:, None]
-    keep = hw.pareto_front(user.ravel(), gpu.ravel())
+    keep = pareto_front(user.ravel(), gpu.ravel())
     return user.ravel()[keep], gpu.ravel()[keep]
 
 

@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_rgb
-from stub_torch import stub
-
 import hwdesign as hw
 from hwdesign.lessons import figures, live
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
 from hwdesign.lessons.show import webp_uri
+from hwdesign.lessons.studies.depth import LAYERS, layer_gemm_seconds, siblings
 from hwdesign.measure import suite
 from hwdesign.measure.backends import TorchBackend, as_backend
-from hwdesign.measure.runs import load_run, shipped_runs
+from hwdesign.measure.runs import Skipped, load_run, shipped_runs
+from hwdesign.models import config
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
-from hwdesign.timing.depth import LAYERS
+from hwdesign.models.model import same_parameters
 from hwdesign.timing.estimate import TERMS as SPENT
+from hwdesign.timing.silicon import measurements
+from matplotlib.colors import to_rgb
+
+from stub_torch import stub
 
 OLD, NEW = "0.5.6.post2", "0.5.14"  # versions of SGLang
 # N and K of the four GEMMs of a plain layer, by hand: queries, keys and values; attention output; up; down.
@@ -46,13 +49,13 @@ def looped(grid, m, shapes, layers):
 
 
 def test_siblings_of_llama_have_the_widths_counted_by_hand():
-    found = hw.siblings(layers=(8, 32, 128))
+    found = siblings(layers=(8, 32, 128))
     told = {}
     for n, model in found.items():
         (block,) = set(model.blocks)
         told[n] = (len(model.blocks), model.hidden_size, block.mixer.num_heads, block.mixer.num_kv_heads, block.ffn.width)
     assert told == {8: (8, 8192, 64, 16, 28672), 32: (32, 4096, 32, 8, 14336), 128: (128, 2048, 16, 4, 7168)}
-    assert [type(n) for n in hw.siblings(layers=np.array([8, 16]))] == [int, int]
+    assert [type(n) for n in siblings(layers=np.array([8, 16]))] == [int, int]
 
 
 @pytest.mark.parametrize("base", ["llama-3.1-8b", "llama-3.1-70b"])
@@ -62,7 +65,7 @@ def test_siblings_keep_the_parameters_of_the_blocks(base):
         return parts["attention"] + parts["ffn"]
 
     original = hw.Model.from_config(base)
-    found = hw.siblings(base)
+    found = siblings(base)
     assert list(found) == list(LAYERS) == [8, 16, 32, 64, 128, 256]
     for n, model in found.items():
         assert len(model.blocks) == n and abs(blocks(model) / blocks(original) - 1) < 0.03, n
@@ -83,7 +86,7 @@ def test_siblings_keep_the_parameters_of_the_blocks(base):
 )
 def test_what_has_no_siblings_is_refused(call, says):
     with pytest.raises(ValueError, match=says):
-        hw.siblings(**call)
+        siblings(**call)
 
 
 # Published times of a layer -----------------------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ def test_what_has_no_siblings_is_refused(call, says):
 
 def deep_and_wide(m, *key):
     grid = hw.gemm_grid(*key)
-    return 128 * hw.layer_gemm_seconds(grid, m, 2048), 32 * hw.layer_gemm_seconds(grid, m, 4096)
+    return 128 * layer_gemm_seconds(grid, m, 2048), 32 * layer_gemm_seconds(grid, m, 4096)
 
 
 def test_published_milliseconds_of_128_layers_of_2048_and_32_of_4096():
@@ -120,16 +123,16 @@ def test_a_layer_is_the_four_gemms_listed_by_hand_and_an_array_is_a_loop():
     for key in (("GB300", "nvfp4", "trtllm"), ("H100_SXM", "bf16", "sglang")):
         grid = hw.gemm_grid(*key)
         for h, shapes in ((2048, NARROW), (4096, WIDE)):
-            found = hw.layer_gemm_seconds(grid, [1, 16, 8192], h)
+            found = layer_gemm_seconds(grid, [1, 16, 8192], h)
             assert found.tolist() == pytest.approx([looped(grid, m, shapes, 1) for m in (1, 16, 8192)], rel=1e-6)
-            assert found.tolist() == [float(hw.layer_gemm_seconds(grid, m, h)) for m in (1, 16, 8192)]
-            assert np.shape(hw.layer_gemm_seconds(grid, 1, h)) == ()
+            assert found.tolist() == [float(layer_gemm_seconds(grid, m, h)) for m in (1, 16, 8192)]
+            assert np.shape(layer_gemm_seconds(grid, 1, h)) == ()
 
 
 @pytest.mark.parametrize(("m", "h", "says"), [(1, 3000, "got 9000; nearest are 8192 and 10240"), (18, 2048, "got 18")])
 def test_a_layer_off_the_grid_is_refused_by_its_size(m, h, says):
     with pytest.raises(ValueError, match=f"must be a size of GB300 bf16.*{says}"):
-        hw.layer_gemm_seconds(hw.gemm_grid("GB300", "bf16", "sglang"), m, h)
+        layer_gemm_seconds(hw.gemm_grid("GB300", "bf16", "sglang"), m, h)
 
 
 def test_square_layers_of_one_token_on_two_devices():
@@ -164,7 +167,7 @@ def test_the_model_tells_how_much_longer_the_deep_one_takes(key):
 
 
 def test_both_versions_hold_each_shape_once():
-    rows = hw.measurements("gemm_versions", "H100_SXM")
+    rows = measurements("gemm_versions", "H100_SXM")
     assert {column: set(rows[column].tolist()) for column in ("device", "framework", "precision", "version")} == {
         "device": {"H100_SXM"}, "framework": {"sglang"}, "precision": {"bf16"}, "version": {OLD, NEW}
     }  # fmt: skip
@@ -176,18 +179,18 @@ def test_both_versions_hold_each_shape_once():
 
 
 def test_the_newer_version_is_the_shipped_grid():
-    rows, grid = hw.measurements("gemm_versions", "H100_SXM", version=NEW), hw.gemm_grid("H100_SXM", "bf16", "sglang")
+    rows, grid = measurements("gemm_versions", "H100_SXM", version=NEW), hw.gemm_grid("H100_SXM", "bf16", "sglang")
     assert grid.version == NEW and len(rows["seconds"]) == 80
     again = grid.at(*(rows[x].astype(int) for x in "mnk"))
     assert np.allclose(rows["seconds"], again, rtol=1e-5, atol=0)
-    old = hw.measurements("gemm_versions", "H100_SXM", version=OLD)
+    old = measurements("gemm_versions", "H100_SXM", version=OLD)
     assert not np.allclose(old["seconds"], again, rtol=1e-2, atol=0)
 
 
 def test_in_the_older_version_three_shapes_came_faster_than_memory_can():
     rates = {}
     for version in (OLD, NEW):
-        rows = hw.measurements("gemm_versions", "H100_SXM", version=version)
+        rows = measurements("gemm_versions", "H100_SXM", version=version)
         rates[version] = {
             (int(m), int(n), int(k)): 2 * n * k / t for m, n, k, t in zip(*(rows[x] for x in (*"mnk", "seconds")), strict=True)
         }
@@ -198,7 +201,7 @@ def test_in_the_older_version_three_shapes_came_faster_than_memory_can():
 
 @pytest.mark.parametrize(("version", "ratio"), [(OLD, 0.83), (NEW, 1.37)])
 def test_the_version_decides_whether_deep_or_wide_is_faster(version, ratio):
-    rows = hw.measurements("gemm_versions", "H100_SXM", version=version, m=16)
+    rows = measurements("gemm_versions", "H100_SXM", version=version, m=16)
     at = {(int(n), int(k)): t for n, k, t in zip(rows["n"], rows["k"], rows["seconds"], strict=True)}
     assert round(128 * sum(at[s] for s in NARROW) / (32 * sum(at[s] for s in WIDE)), 2) == ratio
 
@@ -243,7 +246,7 @@ def test_experts_on_two_gpus_exchange_their_tokens_twice():
 
 
 def test_four_times_the_layers_start_four_times_the_kernels():
-    found = {n: hw.step(m, batch=1, context=256).kernels for n, m in hw.siblings(layers=(8, 32, 128)).items()}
+    found = {n: hw.step(m, batch=1, context=256).kernels for n, m in siblings(layers=(8, 32, 128)).items()}
     assert found == {8: 76, 32: 292, 128: 1156}  # nine a layer, four at the ends
 
 
@@ -371,7 +374,7 @@ def test_each_budget_is_named_on_its_line_within_the_map():
 
 
 def test_every_shipped_config_lies_within_the_map():
-    for name in hw.config.names():
+    for name in config.names():
         model = hw.Model.from_config(name)
         ax = figures.aspect_map({name: (model.hidden_size, len(model.blocks), "dense")})
         (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
@@ -447,7 +450,7 @@ def test_the_slider_over_sequences_shows_the_steps_of_the_siblings():
         frame = explorer.draw(i)
         steps, bounds = [], []
         for n in widths:
-            model = hw.same_parameters(base, layers=n)
+            model = same_parameters(base, layers=n)
             steps.append(hw.decode_step(model, "GB300", "nvfp4", batch=batch, context=256))
             bounds.append(float(hw.decode_step(model, "GB300", "nvfp4", batch=batch, context=256, ideal=True).seconds))
         seconds = [float(step.seconds) for step in steps]
@@ -469,7 +472,7 @@ def test_the_slider_over_sequences_shows_the_steps_of_the_siblings():
 
 def test_the_slider_over_sequences_takes_other_machines_and_layers():
     frame = figures.explore_layers("H100_SXM", "fp8", context=1000, layers=(32, 128), batches=(4, 16)).draw(1)
-    model = hw.same_parameters(hw.Model.from_config("llama-3.1-8b"), layers=128)
+    model = same_parameters(hw.Model.from_config("llama-3.1-8b"), layers=128)
     step = hw.decode_step(model, "H100_SXM", "fp8", batch=16, context=1000)
     assert list(frame.data["seconds"]) == ["128", "32"] and frame.data["batch"] == 16
     assert frame.data["seconds"]["128"] == pytest.approx(float(step.seconds))
@@ -604,6 +607,6 @@ def test_a_run_without_the_gemms_of_a_layer_is_refused_by_name(small):
 
 def test_where_no_layer_can_be_timed_the_reason_is_told(small, monkeypatch):
     small(as_backend("numpy"))
-    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: hw.Skipped(operation="gemm fp32", reason="out of memory"))
+    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: Skipped(operation="gemm fp32", reason="out of memory"))
     with pytest.raises(RuntimeError, match="nothing could be timed: gemm fp32: skipped, out of memory"):
         live.layer_gemms()

@@ -8,16 +8,22 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_rgb
-
 import hwdesign as hw
 from hwdesign import Exchange, Experts, Plan
+from hwdesign.catalogue.published import exchange_times, load_statistics, serving_units
+from hwdesign.formulas.experts import expert_tokens
+from hwdesign.formulas.roofline import critical_dimension
+from hwdesign.formulas.routing import balanced_placement, even_placement, imbalance, routed_tokens
 from hwdesign.lessons import figures, live, live_parallel, style
 from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.expert_parallel_sliders import EXPONENTS, SPARE, TOKENS, WIDTHS
-from hwdesign.lessons.samples import power_law_tokens
 from hwdesign.lessons.show import webp_uri
-from hwdesign.measure.runs import load_run, shipped_runs
+from hwdesign.lessons.studies.samples import power_law_tokens
+from hwdesign.measure.runs import Skipped, load_run, shipped_runs
+from hwdesign.models import config
+from hwdesign.timing.calibration import held_out_error
+from hwdesign.timing.silicon import measurements
+from matplotlib.colors import to_rgb
 
 EP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HIDDEN, WIDTH, GATED = 7168, 2048, 3  # DeepSeek-R1's experts: two matrices up, one down
@@ -28,7 +34,7 @@ HIDDEN, WIDTH, GATED = 7168, 2048, 3  # DeepSeek-R1's experts: two matrices up, 
 
 @pytest.mark.parametrize(("library", "rows", "within"), [("TensorRT-LLM", 48, 0.005), ("DeepEP", 6, 0.025)])
 def test_published_rates_of_exchanges_are_bytes_over_time(library, rows, within):
-    found = [x for x in hw.exchange_times() if x["library"] == library]
+    found = [x for x in exchange_times() if x["library"] == library]
     assert len(found) == rows == len({(x["ep"], x["tokens"]) for x in found})
     for x in found:
         for kind in ("dispatch", "combine"):
@@ -38,8 +44,8 @@ def test_published_rates_of_exchanges_are_bytes_over_time(library, rows, within)
 
 
 def test_exchanges_are_those_of_deepseek_r1():
-    found = {(x["library"], x["ep"], x["tokens"]): x for x in hw.exchange_times()}
-    assert len(found) == len(hw.exchange_times()) == 54 and {x["copies"] for x in found.values()} == {8}
+    found = {(x["library"], x["ep"], x["tokens"]): x for x in exchange_times()}
+    assert len(found) == len(exchange_times()) == 54 and {x["copies"] for x in found.values()} == {8}
     assert {x["combine_bytes"] for x in found.values()} == {HIDDEN * 2}
     # DeepEP dispatches FP8 with a scale of 4 bytes for each 128 features, and a header of 16 bytes.
     sent = {library: x["dispatch_bytes"] for (library, *_), x in found.items()}
@@ -54,7 +60,7 @@ def test_exchanges_are_those_of_deepseek_r1():
 
 
 def test_no_exchange_is_faster_than_its_link():
-    for x in hw.exchange_times():
+    for x in exchange_times():
         (printed,) = re.findall(r"(\d+) GB/s a GPU", x["link"])
         # Copies that stay on the GPU, and over InfiniBand those that stay in the server, are counted but not sent.
         away = 1 - (1 if x["library"] == "TensorRT-LLM" else 8) / x["ep"]
@@ -63,8 +69,8 @@ def test_no_exchange_is_faster_than_its_link():
 
 
 def test_load_statistics_add_up():
-    found = {(x["balancer"], x["ep"], x["per"]): x for x in hw.load_statistics()}
-    assert len(found) == len(hw.load_statistics()) == 6
+    found = {(x["balancer"], x["ep"], x["per"]): x for x in load_statistics()}
+    assert len(found) == len(load_statistics()) == 6
     assert [x["imbalance"] for x in found.values()] == pytest.approx([2.564, 11.948, 1.109, 2.792, 1.115, 2.791])
     for (balancer, ep, per), x in found.items():
         assert x["slots"] == {"none": 256, "EPLB": 288}[balancer] and x["slots"] % ep == 0
@@ -75,8 +81,8 @@ def test_load_statistics_add_up():
 
 
 def test_serving_units_are_whole_and_only_one_lacks_a_number():
-    found = {(x["name"], x["phase"]): x for x in hw.serving_units()}
-    assert len(found) == len(hw.serving_units()) == 7
+    found = {(x["name"], x["phase"]): x for x in serving_units()}
+    assert len(found) == len(serving_units()) == 7
     for x in found.values():
         assert x["gpus"] % 8 == 0 and x["slots"] % x["gpus"] == 0 and x["slots"] >= 256 and x["rate_per_node"] > 0
         assert x["device"] in ("H800", "H100_SXM")
@@ -90,7 +96,7 @@ def test_serving_units_are_whole_and_only_one_lacks_a_number():
     assert pytest.approx(1 - 0.56, abs=0.01) == 32206 / 73700  # without the tokens that came from the cache
 
 
-@pytest.mark.parametrize("table", [hw.exchange_times, hw.load_statistics, hw.serving_units], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("table", [exchange_times, load_statistics, serving_units], ids=lambda t: t.__name__)
 def test_each_row_names_its_source_with_its_state(table):
     assert table() is table() and isinstance(table(), tuple)  # read once, and nobody can change it
     for row in table():
@@ -103,7 +109,7 @@ def test_each_row_names_its_source_with_its_state(table):
 
 def published(tokens, routing="balanced", device="GB300", precision="nvfp4"):
     """Published times of the layer on one of EP GPUs [s], by EP."""
-    rows = hw.measurements("moe", device, precision=precision, tokens=tokens, tp=1, routing=routing)
+    rows = measurements("moe", device, precision=precision, tokens=tokens, tp=1, routing=routing)
     return np.array([rows["seconds"][rows["ep"] == g].item() for g in EP])
 
 
@@ -116,10 +122,10 @@ def round_robin(tokens, ep):
 
 @pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("GB300", "fp8_block"), ("H200", "fp8_block")])
 def test_layers_of_experts_agree_with_the_published_within_the_held_out_error(device, precision):
-    rows = hw.measurements("moe", device, precision=precision, tp=1, routing="balanced")
+    rows = measurements("moe", device, precision=precision, tp=1, routing="balanced")
     modelled = hw.expert_time(round_robin(rows["tokens"], rows["ep"]), device, precision, kernel="grouped")
     error, held = np.abs(modelled / rows["seconds"] - 1), np.isin(rows["ep"], (4, 16, 64, 256))
-    told = hw.held_out_error("moe", device, precision, subset="tp 1")
+    told = held_out_error("moe", device, precision, subset="tp 1")
     assert len(error) == 27 * 9 and error[held].mean() == pytest.approx(told, abs=1e-3) and told < 0.1
     assert error[~held].mean() < 0.06 and error.max() < 0.4
     by_width = [error[rows["ep"] == g].mean() for g in EP]
@@ -135,7 +141,7 @@ def test_an_engine_takes_the_faster_kernel(device, precision):
     )
     fused_wins = each["fused"] < each["grouped"]
     assert fused_wins.any() and not fused_wins.all()
-    rows = hw.measurements("moe_fused", device, precision=precision, run=0, tp=1)  # SGLang's, whose router touches half of them
+    rows = measurements("moe_fused", device, precision=precision, run=0, tp=1)  # SGLang's, whose router touches half of them
     half = Experts(tokens=rows["tokens"], pairs=8 * rows["tokens"], touched=np.minimum(128, 4 * rows["tokens"] + 4), local=256,
                    hidden=HIDDEN, width=WIDTH)  # fmt: skip
     error = {name: np.abs(hw.expert_time(half, device, precision, kernel=name) / rows["seconds"] - 1).mean() for name in each}
@@ -190,7 +196,7 @@ def exchange(kind, tokens, ep):
 @pytest.mark.parametrize("kind", ["dispatch", "combine"])
 @pytest.mark.parametrize("ep", [4, 8, 16, 32])
 def test_exchanges_agree_with_the_published(kind, ep):
-    rows = hw.measurements("all_to_all", "GB200", operation=f"all-to-all-{kind}", ep=ep)
+    rows = measurements("all_to_all", "GB200", operation=f"all-to-all-{kind}", ep=ep)
     modelled = hw.exchange_time(exchange(kind, rows["tokens"], ep), "GB200", "nvfp4")
     error = np.abs(modelled / rows["seconds"] - 1)
     assert len(error) > 25 and error.mean() < 0.1 and error.max() < 0.2
@@ -200,8 +206,8 @@ def test_all_reduces_and_exchanges_cross_where_they_were_published_to():
     tokens = np.geomspace(8, 8192, 400)  # of four GPUs
     reduce = 2 * hw.exchange_time(Exchange(kind="all-reduce", elements=tokens * HIDDEN, ranks=4), "GB200", "nvfp4")
     both = sum(hw.exchange_time(exchange(kind, tokens / 4, 4), "GB200", "nvfp4") for kind in ("dispatch", "combine"))
-    told = hw.measurements("collectives", "GB200", library="trtllm", operation="all-reduce", ranks=4)
-    a2a = [hw.measurements("all_to_all", "GB200", operation=f"all-to-all-{kind}", ep=4) for kind in ("dispatch", "combine")]
+    told = measurements("collectives", "GB200", library="trtllm", operation="all-reduce", ranks=4)
+    a2a = [measurements("all_to_all", "GB200", operation=f"all-to-all-{kind}", ep=4) for kind in ("dispatch", "combine")]
     assert np.array_equal(a2a[0]["tokens"], a2a[1]["tokens"])
     points = ((told["bytes"] / (2 * HIDDEN), 2 * told["seconds"]), (4 * a2a[0]["tokens"], sum(x["seconds"] for x in a2a)))
     theirs = [np.exp(np.interp(np.log(tokens), *np.log(np.array(xy)[:, np.argsort(xy[0])]))) for xy in points]
@@ -239,7 +245,7 @@ def test_a_group_wider_than_the_link_is_told():
 
     def notes(device, recipe, gpus):
         plans = {"attention": Plan(dp=gpus), "ffn": Plan(ep=gpus)}
-        step = hw.decode_step(hw.config.load("deepseek-r1"), device, recipe, batch=gpus, context=1024, **plans)
+        step = hw.decode_step(config.load("deepseek-r1"), device, recipe, batch=gpus, context=1024, **plans)
         assert not step.calibrated and f"uncalibrated: {step.notes[0]}" in str(step)
         return [note for note in step.notes if "link" in note]
 
@@ -289,7 +295,7 @@ def test_in_fp8_the_price_of_skew_grows_with_the_width_and_in_nvfp4_it_jumps():
 
 def r1_step(batch, context, attention, ffn):
     plans = {"attention": Plan(**attention), "ffn": Plan(**ffn)}
-    return hw.decode_step(hw.config.load("deepseek-r1"), "GB300", "nvfp4", batch=batch, context=context, **plans)
+    return hw.decode_step(config.load("deepseek-r1"), "GB300", "nvfp4", batch=batch, context=context, **plans)
 
 
 def test_tensor_parallelism_wins_with_few_sequences_and_a_wide_group_with_many():
@@ -316,7 +322,7 @@ def test_a_wide_group_makes_more_tokens_within_a_tight_limit_and_no_more_within_
 
 @pytest.mark.parametrize("kernel", [None, "grouped", "fused"])
 def test_a_step_takes_the_kernel_that_is_named_and_else_the_faster_one(kernel):
-    model = hw.config.load("deepseek-r1")
+    model = config.load("deepseek-r1")
     for each in ({"attention": Plan(dp=8), "ffn": Plan(ep=8)}, {"attention": Plan(tp=8), "ffn": Plan(tp=8)}):
         (work,) = hw.step(model, batch=64, context=1024, **each).experts
         b = hw.decode_step(model, "GB300", "nvfp4", batch=64, context=1024, expert_kernel=kernel, **each)
@@ -331,8 +337,8 @@ def test_a_step_takes_the_kernel_that_is_named_and_else_the_faster_one(kernel):
 
 def test_an_expert_of_r1_sees_enough_rows_from_66_gpus_on():
     least = 15e15 / 8e12 * 0.5625 / 2  # the ridge of a GB300 in NVFP4, times half the bytes of a weight
-    assert round(least) == 527 and hw.critical_dimension(hw.GB300.ridge("nvfp4"), hw.NVFP4.bytes) == pytest.approx(least)
-    assert hw.expert_tokens(65 * 256, 8, 256) < least < hw.expert_tokens(66 * 256, 8, 256)
+    assert round(least) == 527 and critical_dimension(hw.GB300.ridge("nvfp4"), hw.NVFP4.bytes) == pytest.approx(least)
+    assert expert_tokens(65 * 256, 8, 256) < least < expert_tokens(66 * 256, 8, 256)
 
 
 # Loads as the published rows draw them ------------------------------------------------------------------------------------
@@ -364,7 +370,7 @@ def test_power_law_routing_uses_the_share_of_experts_that_explains_the_published
     share = (drawn > 0).mean()
     assert share == pytest.approx(0.82, abs=0.01)
     assert share == pytest.approx(published(128, "power_law_1.2")[0] / published(128)[0], abs=0.02)
-    assert hw.imbalance(drawn).mean() > hw.imbalance(power_law_tokens(128, 8, 256, 0.3, draws=300)).mean()
+    assert imbalance(drawn).mean() > imbalance(power_law_tokens(128, 8, 256, 0.3, draws=300)).mean()
 
 
 @pytest.mark.parametrize(
@@ -417,7 +423,7 @@ def test_while_the_site_is_built_the_stored_exchanges_are_shown(monkeypatch):
 def test_a_kernel_times_exchanges_between_two_processes(timed, capsys):
     old = load_run(shipped_runs()[0])
     mine = [dataclasses.replace(m, device="my machine") for m in collectives(old)[:4]]
-    gone = hw.Skipped(operation="all_to_all", reason="gloo has none")
+    gone = Skipped(operation="all_to_all", reason="gloo has none")
     asked = timed(mine[0], gone, *mine[1:])
     run = live.exchanges()
     assert asked == [2] and run.machine == "my machine" and run.measurements == tuple(mine) and run.skipped == (gone,)
@@ -427,7 +433,7 @@ def test_a_kernel_times_exchanges_between_two_processes(timed, capsys):
 
 
 def test_where_no_exchange_can_be_timed_the_stored_ones_are_shown_and_said_to_be(timed, capsys):
-    timed(hw.Skipped(operation="collectives", reason="torch is not installed"))
+    timed(Skipped(operation="collectives", reason="torch is not installed"))
     run = live.exchanges()
     assert run == load_run(shipped_runs()[0])
     (line,) = capsys.readouterr().out.splitlines()
@@ -675,9 +681,9 @@ def bars(frame):
 def test_the_skew_slider_shows_the_loads_of_even_placements():
     explorer = figures.explore_skew()
     frames = [explorer.draw(i) for i in range(len(explorer.values))]
-    place = hw.even_placement(256, 32, seed=2)
+    place = even_placement(256, 32, seed=2)
     for frame, exponent in zip(frames, EXPONENTS, strict=True):
-        counts = hw.routed_tokens(4096, 8, 256, exponent=exponent, seed=5)[0]
+        counts = routed_tokens(4096, 8, 256, exponent=exponent, seed=5)[0]
         loads = np.sort(counts[place].sum(axis=1))[::-1] / 1024  # a GPU has 4096 x 8 / 32 pairs on average
         assert bars(frame) == pytest.approx(loads) and frame.data["exponent"] == exponent and level(frame.ax) == [1]
         assert frame.data["imbalance"] == pytest.approx(loads[0]) and frame.data["experts"] == pytest.approx(counts.max() / 128)
@@ -694,11 +700,11 @@ def test_the_copies_slider_shows_what_spare_slots_repair():
     explorer = figures.explore_copies()
     frames = [explorer.draw(i) for i in range(len(explorer.values))]
     assert explorer.values == ["no balancer", "0", "32", "64", "96"]
-    now = hw.routed_tokens(4096, 8, 256, exponent=0.67, seed=5)[0]
-    seen = hw.routed_tokens(4096, 8, 256, exponent=0.67, draws=4, seed=6).sum(axis=0)  # other tokens
+    now = routed_tokens(4096, 8, 256, exponent=0.67, seed=5)[0]
+    seen = routed_tokens(4096, 8, 256, exponent=0.67, draws=4, seed=6).sum(axis=0)  # other tokens
     for frame, extra in zip(frames, SPARE, strict=True):
         slots = 256 + (extra or 0)
-        place = hw.even_placement(256, 32, seed=2) if extra is None else hw.balanced_placement(seen, 32, slots=slots)
+        place = even_placement(256, 32, seed=2) if extra is None else balanced_placement(seen, 32, slots=slots)
         copies = np.bincount(place.ravel())
         loads = np.sort((now / copies)[place].sum(axis=1))[::-1] / 1024
         assert bars(frame) == pytest.approx(loads)

@@ -8,13 +8,16 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign import Plan
-from hwdesign.lessons import game
-from hwdesign.lessons.game import BATCHES, BUDGET, GRID, GUIDELINES, HINTS, START, Design
+from hwdesign.formulas.frontier import area_under, matched_rate
+from hwdesign.formulas.pipeline import schedule
+from hwdesign.lessons.studies import game
+from hwdesign.lessons.studies.game import BATCHES, BUDGET, GRID, GUIDELINES, HINTS, START, Design
+from hwdesign.models import config
+from hwdesign.timing.pipeline import stage_times
 
 pytestmark = pytest.mark.filterwarnings("ignore:uncalibrated:UserWarning")
 KERNELS = "what kernels of the recipe take"
@@ -88,7 +91,7 @@ def test_bands_are_those_of_the_shipped_configs():
     bands = game.shipped_bands()
     small, wide, mixture = raw["qwen3-0.6b"], raw["gpt-neox-20b"], raw["mixtral-8x7b"]
     ends = [c["hidden_size"] / c["num_hidden_layers"] for c in (small, wide)]
-    assert bands["aspect"] == tuple(ends) and len(raw) == len(hw.config.names()) >= 20
+    assert bands["aspect"] == tuple(ends) and len(raw) == len(config.names()) >= 20
     assert bands["spread"][1] == mixture["num_experts_per_tok"] * mixture["intermediate_size"] / mixture["hidden_size"] == 7
     assert bands["sparsity"] == (mixture["num_local_experts"] / 2, raw["deepseek-v3"]["n_routed_experts"] / 8)
 
@@ -176,7 +179,7 @@ def test_weights_of_every_model_fit_into_a_prefill_worker():
 def by_single_steps(design):
     """Score from one decode step a batch, stages of the whole model and a staircase by hand."""
     context, points = 65536 + 4096 / 2, []
-    times, sends = hw.stage_times(
+    times, sends = stage_times(
         design.model, "GB300", design.recipe, sizes=[8192] * 8, split=hw.stage_layers(design.layers, design.stages),
         attention=design.prefill_plan, ffn=design.prefill_plan,
     )  # fmt: skip
@@ -212,8 +215,8 @@ def test_first_tokens_are_those_of_the_schedule(some):
     for design in some[:5]:
         plan = {"attention": design.prefill_plan, "ffn": design.prefill_plan}
         split = hw.stage_layers(design.layers, design.stages)
-        times, sends = hw.stage_times(design.model, "GB300", design.recipe, sizes=[8192] * 8, split=split, **plan)
-        assert game.front(design)["first_token"] == pytest.approx(hw.schedule(times, send=sends)[1][-1, -1], rel=1e-9)
+        times, sends = stage_times(design.model, "GB300", design.recipe, sizes=[8192] * 8, split=split, **plan)
+        assert game.front(design)["first_token"] == pytest.approx(schedule(times, send=sends)[1][-1, -1], rel=1e-9)
 
 
 def test_the_order_of_layers_changes_prefill_alone(best):
@@ -229,15 +232,15 @@ def test_a_better_point_never_lowers_the_area(some):
     for design in some[:20]:
         points = game.front(design)
         user, rate = points["user_rate"], points["total_rate"]
-        area = hw.area_under(user, rate, between=(BUDGET.user_rate, np.inf))
+        area = area_under(user, rate, between=(BUDGET.user_rate, np.inf))
         assert area == game.score(design) > 0
         for _ in range(20):
             up, faster = rng.integers(len(user)), 1 + rng.exponential(0.2, 2)
             x, y = user.copy(), rate.copy()
             x[up], y[up] = x[up] * faster[0], y[up] * faster[1]
-            assert hw.area_under(x, y, between=(BUDGET.user_rate, np.inf)) >= area * (1 - 1e-12)
-        cheaper = hw.matched_rate(points["batch"] * user / 8, points["prefill_seconds"] / 2, 4096)
-        assert hw.area_under(user, cheaper, between=(BUDGET.user_rate, np.inf)) > area
+            assert area_under(x, y, between=(BUDGET.user_rate, np.inf)) >= area * (1 - 1e-12)
+        cheaper = matched_rate(points["batch"] * user / 8, points["prefill_seconds"] / 2, 4096)
+        assert area_under(user, cheaper, between=(BUDGET.user_rate, np.inf)) > area
 
 
 def test_batches_that_do_not_fit_do_not_count(best, monkeypatch):
@@ -371,7 +374,7 @@ def test_what_the_search_thinks_of_the_guidelines(best):
     assert best.hidden_size / best.layers == game.shipped_bands()["aspect"][1]
     assert best.layers % 16  # four stages of whole patterns would need 16 layers or 32
     plan = best.prefill_plan
-    times, _ = hw.stage_times(best.model, "GB300", best.recipe, sizes=[8192] * 8, split=hw.stage_layers(best.layers, 4),
+    times, _ = stage_times(best.model, "GB300", best.recipe, sizes=[8192] * 8, split=hw.stage_layers(best.layers, 4),
                               attention=plan, ffn=plan)  # fmt: skip
     assert 1.1 < times.sum(axis=0).max() / times.sum(axis=0).mean() < 1.2
     regular = game.improve(game._fitted(vars(best) | {"layers": 32}, ("layers",), ("layers",)), keep=("layers",))

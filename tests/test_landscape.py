@@ -10,15 +10,20 @@ import warnings
 from fractions import Fraction
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
+from hwdesign import Plan
+from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front, whole_workers
+from hwdesign.formulas.pipeline import schedule
+from hwdesign.formulas.roofline import amdahl_speedup
+from hwdesign.lessons.studies import levers
+from hwdesign.models.steps import Gemm, Step, attention_part, feed_forward_part, same_gpus
+from hwdesign.timing.estimate import decode_steps, prefill_steps
+from hwdesign.timing.layouts import attention_kind
+from hwdesign.timing.pipeline import stage_times
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
-import hwdesign as hw
-from hwdesign import Plan
-from hwdesign.lessons import levers
-from hwdesign.models.steps import Gemm, Step, attention_part, feed_forward_part, same_gpus
 
 pytestmark = pytest.mark.filterwarnings("ignore:uncalibrated:UserWarning")
 CONFIGS = sorted(p.stem for p in (Path(hw.__file__).parent / "models" / "configs").glob("*.json"))
@@ -60,7 +65,7 @@ FLOATS = st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, m
 
 def area(points, **between):
     x, y = np.array(points, float).reshape(-1, 2).T
-    return hw.area_under(x, y, **between)
+    return area_under(x, y, **between)
 
 
 @given(POINTS, st.integers(0, 12), st.integers(1, 14))
@@ -89,9 +94,9 @@ def test_the_area_is_the_integral_of_the_staircase(between):
         height = np.zeros(cells)
         for a, b in zip(x, y, strict=True):  # each point gives all that is slower, too
             height = np.where(grid <= a, np.maximum(height, b), height)
-        found = hw.area_under(x, y, between=between)
+        found = area_under(x, y, between=between)
         assert found == pytest.approx(height.mean() * (high - low), abs=2 * n / cells)
-    assert hw.area_under(x, y) > 0.5
+    assert area_under(x, y) > 0.5
 
 
 @given(FLOATS, st.lists(st.floats(1e-3, 2e3), min_size=1, max_size=4, unique=True))
@@ -125,30 +130,30 @@ def test_the_area_scales_with_both_units_and_knows_no_first_axis(points, a, b):
 
 
 def test_no_point_has_no_area():
-    assert hw.area_under([], []) == hw.area_under([np.nan], [1.0]) == 0 and isinstance(hw.area_under([2], [3]), float)
+    assert area_under([], []) == area_under([np.nan], [1.0]) == 0 and isinstance(area_under([2], [3]), float)
 
 
 @pytest.mark.parametrize("between", [(2, 1), (1, 1), (-1, 3), (np.nan, 2), (0, np.nan), (np.inf, np.inf)])
 def test_a_band_must_rise_from_a_number_that_is_not_negative(between):
     with pytest.raises(ValueError, match="between must be two rising numbers >= 0, got"):
-        hw.area_under([1, 2], [2, 1], between=between)
+        area_under([1, 2], [2, 1], between=between)
 
 
 @pytest.mark.parametrize("rewards", [([-1], [2]), ([1, 2], [3, -2]), ([-3, 1], [5, 1])])
 def test_negative_rewards_are_refused(rewards):
     with pytest.raises(ValueError, match="rewards must be >= 0, got -"):
-        hw.area_under(*rewards)
+        area_under(*rewards)
     with pytest.raises(ValueError, match="rewards must be two lists of one length"):
-        hw.area_under(rewards[0], [1, 2, 3])
+        area_under(rewards[0], [1, 2, 3])
 
 
 def test_negative_rewards_are_refused_even_where_they_are_beaten():
     with pytest.raises(ValueError, match="rewards must be >= 0, got -1"):
-        hw.area_under([1, -1], [1, -1])
+        area_under([1, -1], [1, -1])
 
 
 def test_an_unlimited_reward_beside_nothing_adds_nothing():
-    assert hw.area_under([2, np.inf], [3, 0]) == 6 and hw.area_under([np.inf], [1]) == np.inf
+    assert area_under([2, np.inf], [3, 0]) == 6 and area_under([np.inf], [1]) == np.inf
 
 
 # Two pools ----------------------------------------------------------------------------------------------------------------
@@ -164,19 +169,19 @@ def test_the_matched_rate_is_what_no_number_of_gpus_beats(rate, seconds, answer)
     def served(p, d):
         return min(d * rate, p / seconds * answer) / (p + d)
 
-    found = hw.matched_rate(float(rate), float(seconds), answer)
+    found = matched_rate(float(rate), float(seconds), answer)
     ratio = rate * seconds / answer  # p / d where both pools are as fast
     assert found == pytest.approx(float(served(ratio.numerator, ratio.denominator)), rel=1e-12)
     assert all(served(p, d) <= found * (1 + 1e-12) for p in range(1, 9) for d in range(1, 9))
 
 
 def test_the_matched_rate_has_limits_and_refuses_what_is_not_positive():
-    assert hw.matched_rate(7.0, 1e-300, 1) == 7.0 and hw.matched_rate(np.inf, 4.0, 8) == 2.0
-    assert hw.matched_rate([1.0, 2.0], [[1.0], [2.0]], 2).shape == (2, 2)
+    assert matched_rate(7.0, 1e-300, 1) == 7.0 and matched_rate(np.inf, 4.0, 8) == 2.0
+    assert matched_rate([1.0, 2.0], [[1.0], [2.0]], 2).shape == (2, 2)
     for bad in ({"decode_rate": 0}, {"prefill_seconds": -1}, {"output_tokens": 0}):
         (name,) = bad
         with pytest.raises(ValueError, match=f"{name} must be > 0"):
-            hw.matched_rate(**({"decode_rate": 1.0, "prefill_seconds": 1.0, "output_tokens": 1} | bad))
+            matched_rate(**({"decode_rate": 1.0, "prefill_seconds": 1.0, "output_tokens": 1} | bad))
 
 
 POOL = st.tuples(RATES, st.integers(1, 8))
@@ -190,13 +195,13 @@ def test_whole_workers_are_the_best_of_all_that_fit(prefill, decode, spare):
     ways = [(p, d) for p in range(1, gpus + 1) for d in range(1, gpus + 1) if p * a + d * b <= gpus]
     rate = {(p, d): min(p * r, d * s) / (p * a + d * b) for p, d in ways}
     least = min(p * a + d * b for p, d in ways if rate[p, d] == max(rate.values()))
-    p, d, found = hw.whole_workers((float(r), a), (float(s), b), gpus)
+    p, d, found = whole_workers((float(r), a), (float(s), b), gpus)
     assert (p, d) in rate and rate[p, d] == max(rate.values()) and p * a + d * b == least
     assert found == pytest.approx(float(max(rate.values())), rel=1e-12)
     # a request is a "token" of a one-token answer: what fractions of workers would serve
-    limit = float(hw.matched_rate(float(s / b), float(a / r), 1))
+    limit = float(matched_rate(float(s / b), float(a / r), 1))
     assert found <= limit * (1 + 1e-12)
-    assert hw.whole_workers((float(r), a), (float(s), b), gpus + 1)[2] >= found * (1 - 1e-12)
+    assert whole_workers((float(r), a), (float(s), b), gpus + 1)[2] >= found * (1 - 1e-12)
     ratio = Fraction(s, r)  # p : d where neither waits
     if ratio.numerator * a + ratio.denominator * b <= gpus:
         assert found == pytest.approx(limit, rel=1e-12)
@@ -206,24 +211,24 @@ def test_whole_workers_are_the_best_of_all_that_fit(prefill, decode, spare):
 def test_many_gpus_come_near_the_matched_rate(pools):
     (r, a), (s, b) = pools
     limit = 1 / (a / r + b / s)
-    gaps = [1 - hw.whole_workers(*pools, n)[2] / limit for n in (12, 100, 1500)]
+    gaps = [1 - whole_workers(*pools, n)[2] / limit for n in (12, 100, 1500)]
     assert gaps[0] >= gaps[1] >= gaps[2] >= -1e-12 and gaps[2] < 0.004 and gaps[0] > 0.004
 
 
 def test_slow_workers_are_matched_like_fast_ones():
     for scale in (1e-13, 1.0, 1e13):
-        p, d, rate = hw.whole_workers((2.0 * scale, 4), (1.0 * scale, 8), 24)
+        p, d, rate = whole_workers((2.0 * scale, 4), (1.0 * scale, 8), 24)
         assert (p, d) == (1, 2) and rate == pytest.approx(0.1 * scale)
 
 
 def test_pools_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="gpus must be >= 12 for one worker of each, got 11"):
-        hw.whole_workers((1.0, 4), (1.0, 8), 11)
-    assert hw.whole_workers((1.0, 4), (3.0, 8), 12) == (1, 1, 1 / 12)
+        whole_workers((1.0, 4), (1.0, 8), 11)
+    assert whole_workers((1.0, 4), (3.0, 8), 12) == (1, 1, 1 / 12)
     for bad, says in ((((0.0, 1), (1.0, 1), 9), "prefill must be > 0"), (((1.0, 1), (1.0, 0), 9), "decode must be >= 1"),
                       (((1.0, 1), (1.0, 1), 9.5), "gpus must be a whole number")):  # fmt: skip
         with pytest.raises(ValueError, match=says):
-            hw.whole_workers(*bad)
+            whole_workers(*bad)
 
 
 # Candidates of decode -----------------------------------------------------------------------------------------------------
@@ -310,7 +315,7 @@ def test_the_front_is_fit_to_run_and_can_be_found_again(r1, searches, long_candi
     again, fronts = searches[-1][1], []
     for found in (long_candidates, again):
         there = np.flatnonzero(found["fits"])
-        fronts.append(there[hw.pareto_front(found["user_rate"][there], found["gpu_rate"][there])])
+        fronts.append(there[pareto_front(found["user_rate"][there], found["gpu_rate"][there])])
     front = fronts[0]
     assert np.array_equal(*fronts) and len(front) > 20
     assert all(np.array_equal(long_candidates[c][front], again[c][front]) for c in ("user_rate", "gpu_rate", "memory"))
@@ -347,7 +352,7 @@ def test_kinds_are_left_out_of_the_search(models):
     load = {"gpus": (1, 4), "batch": [1, 8], "input_tokens": 99, "output_tokens": 9}
     for kinds in (("tensor",), ("data", "cache"), "cache"):
         found = hw.decode_candidates(models["llama-3.1-8b"], "H100_SXM", "fp8", kinds=kinds, **load)
-        assert {hw.attention_kind(p) for p in found["attention"]} == set(np.atleast_1d(kinds).tolist())
+        assert {attention_kind(p) for p in found["attention"]} == set(np.atleast_1d(kinds).tolist())
     for bad, says in (({"kinds": ("date",)}, "kinds .*'date'"), ({"reserve": [0.1]}, "reserve must be one number"),
                       ({"batch": [0]}, "batch must be >= 1"), ({"output_tokens": [1, 2]}, "output_tokens must be one number"),
                       ({"recipes": ["fp9"]}, "recipe must be one of"), ({"gpus": (0,)}, "gpus must be >= 1")):  # fmt: skip
@@ -427,7 +432,7 @@ def test_pipelines_are_scheduled_chunk_by_chunk(models, name, stages):
         one, p = row(found, i), int(found["stages"][i])
         split = hw.stage_layers(len(model.blocks), p)
         load = {"sizes": sizes, "split": split, "batch": one["attention"].dp, **plans_of(one)}
-        times, sent = hw.stage_times(model, "GB300", "nvfp4", **load)
+        times, sent = stage_times(model, "GB300", "nvfp4", **load)
         ends = [0.0] * p  # of the last chunk in each stage
         for chunk, send in zip(times, sent, strict=True):
             ready = 0.0
@@ -435,7 +440,7 @@ def test_pipelines_are_scheduled_chunk_by_chunk(models, name, stages):
                 ends[stage] = max(ends[stage], ready) + chunk[stage]
                 ready = ends[stage] + (send if stage < p - 1 else 0)
         assert one["first_token"] == pytest.approx(ends[-1], rel=1e-9) and one["gpus"] == 2 * p
-        assert one["first_token"] == pytest.approx(hw.schedule(times, send=sent)[1][-1, -1], rel=1e-9)
+        assert one["first_token"] == pytest.approx(schedule(times, send=sent)[1][-1, -1], rel=1e-9)
         slowest = max(sum(chunk[stage] for chunk in times) for stage in range(p))  # takes a prompt, and then the next
         assert one["gpu_seconds"] == pytest.approx(slowest * 2 * p / one["attention"].dp, rel=1e-9)
         assert one["gpu_seconds"] >= times.sum() * 2 / one["attention"].dp * (1 - 1e-9)  # with equal stages as much as with one
@@ -589,8 +594,8 @@ def test_steps_that_share_parts_are_those_alone(models, name):
     pairs += [(Plan(tp=2, pp=2), Plan(tp=2, pp=2)), (Plan(dp=2, pp=2), Plan(tp=2, pp=2)), (Plan(pp=4), Plan(pp=4))]
     pairs = [pairs[i] for i in rng.permutation(len(pairs))]
     load = {"batch": np.array([1, 6, 50])[:, None], "context": np.array([100, 70_000])}
-    decode = hw.decode_steps(model, "H200", "fp8", pairs, **load)
-    prefill = hw.prefill_steps(model, "H200", "fp8", pairs, context=np.array([100, 5000]))
+    decode = decode_steps(model, "H200", "fp8", pairs, **load)
+    prefill = prefill_steps(model, "H200", "fp8", pairs, context=np.array([100, 5000]))
     assert len(decode) == len(prefill) == len(pairs)
     for i in rng.choice(len(pairs), min(len(pairs), 7), replace=False):
         plans = dict(zip(("attention", "ffn"), pairs[i], strict=True))
@@ -609,7 +614,7 @@ def test_a_step_notes_once_what_either_part_took_from_elsewhere(r1):
 
 
 def test_prefill_steps_take_a_list_of_contexts(models):
-    (found,) = hw.prefill_steps(models["llama-3.1-8b"], "H200", "fp8", [(Plan(), Plan())], context=[100, 5000])
+    (found,) = prefill_steps(models["llama-3.1-8b"], "H200", "fp8", [(Plan(), Plan())], context=[100, 5000])
     equal(found, hw.prefill_step(models["llama-3.1-8b"], "H200", "fp8", batch=1, context=[100, 5000]))
 
 
@@ -778,7 +783,7 @@ def test_deployments_use_what_their_levers_allow(deployments, load):
     for (name, found), state in zip(deployments[load].items(), levers.lever_states().values(), strict=True):
         c, worker = found["candidates"], found["prefill"]
         assert {r.name for r in c["recipe"]} == {state["recipe"]} and set(c["gpus"]) <= set(state["gpus"]) and c["fits"].all()
-        kinds = {hw.attention_kind(p) for p in c["attention"]}
+        kinds = {attention_kind(p) for p in c["attention"]}
         assert kinds == {"tensor"} | ({"data"} if state["data"] else set()) | ({"cache"} if state["cache"] else set()), name
         assert worker["fits"] and worker["first_token"] <= limit and worker["stages"] in state["stages"]
         assert worker["attention"].gpus in (1, 2, 4, 8) and worker["gpus"] == worker["attention"].gpus * worker["stages"]
@@ -817,7 +822,7 @@ def test_the_error_speaks_of_workers_that_fit(monkeypatch):
 
 def test_amdahl_where_attention_takes_77_percent():
     for share, published in ((Fraction(77, 100), "1.63"), (Fraction(23, 100), "1.13")):  # attention or all else twice as fast
-        assert f"{float(hw.amdahl_speedup(float(share), 2)):.2f}" == published == f"{float(1 / (1 - share + share / 2)):.2f}"
+        assert f"{float(amdahl_speedup(float(share), 2)):.2f}" == published == f"{float(1 / (1 - share + share / 2)):.2f}"
 
 
 def test_long_context_and_throughput_spend_their_time_in_attention(r1, long_candidates):

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib import cbook
-from matplotlib.colors import to_hex
-
 import hwdesign as hw
-from hwdesign.lessons import figures, levers, style
+from hwdesign.formulas.frontier import area_under, pareto_front
+from hwdesign.lessons import figures, style
 from hwdesign.lessons.figures.wide_deep import TERMS
 from hwdesign.lessons.show import webp_uri
+from hwdesign.lessons.studies import levers
+from hwdesign.models import config
 from hwdesign.timing.estimate import Breakdown
+from matplotlib import cbook
+from matplotlib.colors import to_hex
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -118,10 +120,10 @@ def test_a_staircase_holds_to_the_right_up_to_its_point():
 def test_the_area_under_the_drawn_staircase_is_the_area_under_the_front():
     rng = np.random.default_rng(4)
     x, y = rng.random((2, 50)) * 100
-    keep = hw.pareto_front(x, y)
+    keep = pareto_front(x, y)
     (line,) = figures.fronts({"front": (x[keep], y[keep])}).lines
     across, up = cbook.pts_to_poststep(*np.array(line.get_data()))
-    assert -np.sum(np.diff(across) * (up[1:] + up[:-1]) / 2) == pytest.approx(hw.area_under(x, y), rel=1e-12)
+    assert -np.sum(np.diff(across) * (up[1:] + up[:-1]) / 2) == pytest.approx(area_under(x, y), rel=1e-12)
 
 
 def marked(line):
@@ -199,7 +201,7 @@ def test_share_bars_add_up_to_a_hundred():
 
 
 def test_share_bars_of_a_modelled_step_are_its_terms():
-    step = hw.decode_step(hw.config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=8, context=4096)
+    step = hw.decode_step(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=8, context=4096)
     ax = figures.share_bars(["one"], [step])
     found = {to_hex(p.get_facecolor()): p.get_width() / 100 * float(step.seconds) for p in ax.patches}
     assert found == pytest.approx({TERMS[name]: float(t) for name, t in step.terms.items() if t})
@@ -279,13 +281,13 @@ MOST = int(re.search(r"up to (\d+) positions are taken, evenly", figures.explore
 @pytest.fixture(scope="module")
 def walk():
     """Candidates of Llama on Hoppers, their front, and the steps on it."""
-    model = hw.config.load("llama-3.1-70b")
+    model = config.load("llama-3.1-70b")
     load = {"gpus": (2, 4, 8), "batch": [1, 2, 4, 8, 16, 32, 64, 128, 256], "input_tokens": 1000, "output_tokens": 200}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         found = hw.decode_candidates(model, "H100_SXM", "fp8", **load)
         user = np.where(found["fits"], found["user_rate"], np.nan)
-        front = hw.pareto_front(user, found["gpu_rate"])
+        front = pareto_front(user, found["gpu_rate"])
         steps = {int(i): hw.decode_step(model, "H100_SXM", "fp8", batch=int(found["batch"][i]), context=1100,
                                         attention=found["attention"][i], ffn=found["ffn"][i]) for i in front}  # fmt: skip
     return found, front, steps

@@ -3,14 +3,16 @@
 import json
 import time
 
+import hwdesign as hw
 import numpy as np
 import pytest
+from hwdesign import cli
+from hwdesign.formulas.attention import attention_flops, cache_read_bytes
+from hwdesign.formulas.experts import distinct_experts, expert_ranks, expert_tokens
+from hwdesign.formulas.tiling import waves
+from hwdesign.models import config
 from hypothesis import given
 from hypothesis import strategies as st
-
-import hwdesign as hw
-from hwdesign import cli
-from hwdesign.models import config
 
 
 @pytest.mark.parametrize("name", config.names())
@@ -92,14 +94,14 @@ def test_a_gemm_that_was_never_timed_is_still_bytes_and_flop():
         ),
         (lambda: hw.step(config.load("llama-3.1-8b"), batch=0, context=1), "batch must be >= 1, got 0"),
         (lambda: hw.Plan(tp=0), "tp must be >= 1, got 0"),
-        (lambda: hw.attention_flops(5, 4, 1, 1), "queries must be <= context, got 5 queries in a context of 4"),
-        (lambda: hw.attention_flops(4, 4, 1, 1, window=2), "window must come with causal=True, got 2"),
-        (lambda: hw.attention_flops(4, 4, 1, 1, causal=True, window=0), "window must be >= 1, got 0"),
-        (lambda: hw.cache_read_bytes(0, 1, 1), "context must be >= 1, got 0"),
-        (lambda: hw.cache_read_bytes(1, -1, 1), "must be >= 0, got -1"),
-        (lambda: hw.expert_tokens(1, 9, 8), "top_k must be <= num_experts, got 9 of 8"),
-        (lambda: hw.distinct_experts(0, 2, 8), "tokens must be > 0, got 0"),
-        (lambda: hw.expert_ranks(2, 8, 3), "ep must divide num_experts = 8, got 3"),
+        (lambda: attention_flops(5, 4, 1, 1), "queries must be <= context, got 5 queries in a context of 4"),
+        (lambda: attention_flops(4, 4, 1, 1, window=2), "window must come with causal=True, got 2"),
+        (lambda: attention_flops(4, 4, 1, 1, causal=True, window=0), "window must be >= 1, got 0"),
+        (lambda: cache_read_bytes(0, 1, 1), "context must be >= 1, got 0"),
+        (lambda: cache_read_bytes(1, -1, 1), "must be >= 0, got -1"),
+        (lambda: expert_tokens(1, 9, 8), "top_k must be <= num_experts, got 9 of 8"),
+        (lambda: distinct_experts(0, 2, 8), "tokens must be > 0, got 0"),
+        (lambda: expert_ranks(2, 8, 3), "ep must divide num_experts = 8, got 3"),
         (lambda: hw.pad(-1, 8), "size must be a whole number >= 0, got -1"),
         (lambda: hw.pad(1, 0), "multiple must be >= 1, got 0"),
         (lambda: hw.good_ways(8, "bf16", tier="format"), "tier must be one of kernel, tile 128, tile 256, tile 512, got"),
@@ -117,30 +119,30 @@ def test_bad_input_is_named(call, says):
 
 
 def test_published_expert_numbers():
-    assert hw.distinct_experts(3, 2, 8) == 4.625  # inference-sim issue 764; the bound min(E, k T) would be 6
-    assert np.round(hw.distinct_experts(np.array([32, 128]), 8, 256), 1).tolist() == [163.3, 251.6]
-    assert hw.expert_tokens(32, 8, 256) == 1  # vLLM issue 28887: 8 x H200 at concurrency 32
-    assert hw.expert_tokens(527 * 32, 8, 256) == 527
+    assert distinct_experts(3, 2, 8) == 4.625  # inference-sim issue 764; the bound min(E, k T) would be 6
+    assert np.round(distinct_experts(np.array([32, 128]), 8, 256), 1).tolist() == [163.3, 251.6]
+    assert expert_tokens(32, 8, 256) == 1  # vLLM issue 28887: 8 x H200 at concurrency 32
+    assert expert_tokens(527 * 32, 8, 256) == 527
 
 
 def test_distinct_experts_agree_with_simulation():
     rng = np.random.default_rng(3)
     draws = [len({e for _ in range(32) for e in rng.choice(256, 8, replace=False)}) for _ in range(300)]
-    assert np.mean(draws) == pytest.approx(hw.distinct_experts(32, 8, 256), rel=0.01)
+    assert np.mean(draws) == pytest.approx(distinct_experts(32, 8, 256), rel=0.01)
     ranks = [len({e // 32 for e in rng.choice(256, 8, replace=False)}) for _ in range(3000)]
-    assert np.mean(ranks) == pytest.approx(hw.expert_ranks(8, 256, 8), rel=0.01)
+    assert np.mean(ranks) == pytest.approx(expert_ranks(8, 256, 8), rel=0.01)
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 64), st.integers(1, 256))
 def test_causal_attention_is_a_sum_over_queries(queries, before, heads, size):
     by_hand = sum(4 * (before + i) * heads * size for i in range(1, queries + 1))
-    assert hw.attention_flops(queries, before + queries, heads, size, causal=True) == pytest.approx(by_hand, rel=1e-12)
+    assert attention_flops(queries, before + queries, heads, size, causal=True) == pytest.approx(by_hand, rel=1e-12)
 
 
 @given(st.integers(1, 300), st.integers(0, 300), st.integers(1, 400))
 def test_a_window_limits_each_query(queries, before, window):
     by_hand = sum(4 * min(before + i, window) for i in range(1, queries + 1))
-    assert hw.attention_flops(queries, before + queries, 1, 1, causal=True, window=window) == pytest.approx(by_hand, rel=1e-12)
+    assert attention_flops(queries, before + queries, 1, 1, causal=True, window=window) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_prefill_of_a_windowed_layer_is_linear_in_the_prompt():
@@ -180,7 +182,7 @@ def test_efficiencies_are_at_most_one_and_one_at_multiples(m, n, tile_m, tile_n)
 
 def test_a100_waves():
     tile = {"tile_m": 256, "tile_n": 128, "sms": 108}
-    assert [float(hw.waves(n, n, **tile)) for n in (1792, 1793)] == [1, 2]
+    assert [float(waves(n, n, **tile)) for n in (1792, 1793)] == [1, 2]
     assert np.round([hw.wave_efficiency(n, n, **tile) for n in (1792, 1793)], 3).tolist() == [0.907, 0.556]
     assert round(hw.tile_efficiency(1793, 1793, tile_m=256, tile_n=128), 3) == 0.818
     assert round(hw.tile_efficiency(512, 4097, tile_m=128, tile_n=512), 3) == 0.889

@@ -7,21 +7,22 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_rgb
-from matplotlib.patches import Rectangle
-from stub_torch import stub
-
 import hwdesign as hw
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.tile_alignment import TIERS, WAVES
 from hwdesign.lessons.show import webp_uri
+from hwdesign.lessons.studies.staircase import Staircase
 from hwdesign.measure import suite
 from hwdesign.measure.backends import TorchBackend, as_backend
-from hwdesign.measure.runs import load_run, shipped_runs
+from hwdesign.measure.runs import Skipped, load_run, shipped_runs
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+
+from stub_torch import stub
 
 TILE = {"tile_m": 128, "tile_n": 256}
-FIT = hw.Staircase(fixed=1e-5, per_row=1e-9, per_wave=1e-5, tile=(128, 256), sms=4, error=0.0)
-LINE = hw.Staircase(fixed=2e-5, per_row=2e-9, per_wave=0.0, tile=None, sms=None, error=0.0)
+FIT = Staircase(fixed=1e-5, per_row=1e-9, per_wave=1e-5, tile=(128, 256), sms=4, error=0.0)
+LINE = Staircase(fixed=2e-5, per_row=2e-9, per_wave=0.0, tile=None, sms=None, error=0.0)
 
 
 def efficiency(m, n, tile_m, tile_n, sms):
@@ -341,7 +342,7 @@ def test_torch_on_a_cpu_is_swept_in_both_formats(small):
 
 def test_where_nothing_can_be_timed_the_reason_is_told(small, monkeypatch):
     small(as_backend("numpy"))
-    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: hw.Skipped(operation="gemm fp32", reason="out of memory"))
+    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: Skipped(operation="gemm fp32", reason="out of memory"))
     for sweeps in (live.fine_sweeps, live.machine_sweeps):
         with pytest.raises(RuntimeError, match="nothing could be timed: gemm fp32: skipped, out of memory"):
             sweeps(rounds=1)
@@ -349,7 +350,7 @@ def test_where_nothing_can_be_timed_the_reason_is_told(small, monkeypatch):
 
 def test_machine_sweeps_need_a_copy(small, monkeypatch):
     small(as_backend("numpy"))
-    monkeypatch.setattr(live, "measure_copy", lambda *a, **k: hw.Skipped(operation="copy", reason="no memory"))
+    monkeypatch.setattr(live, "measure_copy", lambda *a, **k: Skipped(operation="copy", reason="no memory"))
     with pytest.raises(RuntimeError, match="nothing could be timed: copy: skipped, no memory"):
         live.machine_sweeps()
 

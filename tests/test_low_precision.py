@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_rgb
-from slow_formats import E2M1, slow_nvfp4
-from stub_torch import stub
-
 import hwdesign as hw
+from hwdesign.catalogue.published import benchmark_scores
+from hwdesign.formulas.roofline import break_even_n, critical_dimension
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.low_precision_sliders import DEFINED, GRIDS
-from hwdesign.lessons.samples import KINDS, outlier_channels, samples
 from hwdesign.lessons.show import webp_uri
+from hwdesign.lessons.studies.samples import KINDS, outlier_channels, samples
+from hwdesign.lessons.studies.scores import difference_margin
 from hwdesign.measure.backends import TorchBackend, as_backend
-from hwdesign.measure.runs import load_run, shipped_runs
+from hwdesign.measure.runs import Skipped, load_run, shipped_runs
+from matplotlib.colors import to_rgb
+
+from slow_formats import E2M1, slow_nvfp4
+from stub_torch import stub
 
 ENGINES = ("sglang", "trtllm")
 
@@ -27,7 +30,7 @@ ENGINES = ("sglang", "trtllm")
 
 
 def test_scores_are_the_published_ones_each_with_its_source():
-    found = hw.benchmark_scores()
+    found = benchmark_scores()
     told = {(x["model"].removesuffix(" hybrid pretrained in NVFP4"), x["benchmark"]): (x["before"], x["after"]) for x in found}
     assert len(found) == len(told) == 14
     assert told == {
@@ -52,13 +55,13 @@ def test_scores_are_the_published_ones_each_with_its_source():
 
 
 def test_questions_are_counted_or_unknown():
-    counted = {x["benchmark"]: x["questions"] for x in hw.benchmark_scores()}
+    counted = {x["benchmark"]: x["questions"] for x in benchmark_scores()}
     assert np.isnan(counted.pop("LiveCodeBench"))
     assert counted == {
         "MMLU-Pro": 12032, "GPQA Diamond": 198, "SciCode": 338, "MATH-500": 500, "AIME 2024": 30, "AIME 2025": 30,
         "MMLU": 14042, "GSM8K": 1319,
     }  # fmt: skip
-    for x in hw.benchmark_scores():
+    for x in benchmark_scores():
         if x["questions"] == 30:  # one run of 30 questions gives multiples of a thirtieth; these are means of several
             assert round(x["before"] * 30 / 100) * 100 / 30 != pytest.approx(x["before"], abs=0.02)
 
@@ -68,7 +71,7 @@ def test_nineteen_of_twenty_drawn_differences_lie_within_the_margin(before, afte
     rng, draws = np.random.default_rng(0), 200_000
     scores = [100 * rng.binomial(questions, share / 100, draws) / questions for share in (before, after)]
     difference = scores[1] - scores[0]
-    margin = hw.difference_margin(before, after, questions)
+    margin = difference_margin(before, after, questions)
     assert margin == pytest.approx(1.96 * difference.std(), rel=0.01)
     assert (np.abs(difference - (after - before)) <= margin).mean() == pytest.approx(0.95, abs=0.01)
 
@@ -80,11 +83,11 @@ def test_nineteen_of_twenty_drawn_differences_lie_within_the_margin(before, afte
 def test_the_margin_of_scores_as_drawn_holds_for_few_questions_and_near_100_percent(shares, questions):
     draws = np.random.default_rng(1).binomial(questions, np.divide(shares, 100)[:, None], (2, 100_000))
     before, after = 100 * draws / questions
-    off, margin = after - before - (shares[1] - shares[0]), hw.difference_margin(before, after, questions)
+    off, margin = after - before - (shares[1] - shares[0]), difference_margin(before, after, questions)
     assert (np.abs(off) <= margin).mean() >= (0.93 if questions >= 30 else 0.88)
     added = 100 * (draws + 1) / (questions + 2)  # with the two answers the middle moves too: the published interval
     assert (np.abs(added[1] - added[0] - (shares[1] - shares[0])) <= margin).mean() >= 0.945
-    assert hw.difference_margin(100, 100, questions) > 0  # where a normal interval of the scores has no width
+    assert difference_margin(100, 100, questions) > 0  # where a normal interval of the scores has no width
 
 
 @pytest.mark.parametrize(("flipped", "change", "questions"), [(0.05, 0, 12032), (0.05, -0.008, 12032), (0.3, 0.01, 500)])
@@ -92,25 +95,25 @@ def test_the_margin_of_pairs_is_what_pairs_draw(flipped, change, questions):
     lost, gained = (flipped - change) / 2, (flipped + change) / 2  # the rest is right in both formats, or wrong in both
     drawn = np.random.default_rng(2).multinomial(questions, [lost, gained, 0.8 - lost, 0.2 - gained], 200_000)
     difference = 100 * (drawn[:, 1] - drawn[:, 0]) / questions
-    margin = hw.difference_margin(80, 80 + 100 * change, questions, flipped=flipped)
+    margin = difference_margin(80, 80 + 100 * change, questions, flipped=flipped)
     assert margin == pytest.approx(1.96 * difference.std(), rel=0.01)
     assert (np.abs(difference - 100 * change) <= margin).mean() == pytest.approx(0.95, abs=0.01)
-    assert margin < hw.difference_margin(80, 80 + 100 * change, questions)
+    assert margin < difference_margin(80, 80 + 100 * change, questions)
 
 
 def test_margins_by_hand():
-    assert hw.difference_margin(50, 50, 9602) == pytest.approx(np.sqrt(2))  # 1.96 x 50 / 98 for one score of 9602 + 2
-    assert hw.difference_margin(90, 80, 98) == pytest.approx(19.6 * np.sqrt(0.2599))  # 0.892 and 0.794 of 100
-    assert hw.difference_margin(100, 0, 10) == pytest.approx(196 * np.sqrt(22 / 144 / 12))  # 11 and 1 of 12, so not 0
-    assert hw.difference_margin(85, 84.2, 10**4, flipped=0.04) == pytest.approx(0.392)  # 1.96 x 0.2 / 100
-    assert np.isnan(hw.difference_margin(80, 81, np.nan)) and np.isnan(hw.difference_margin(80, 81, np.nan, flipped=0.1))
-    assert hw.difference_margin(80, 80, 100, flipped=0) == 0
+    assert difference_margin(50, 50, 9602) == pytest.approx(np.sqrt(2))  # 1.96 x 50 / 98 for one score of 9602 + 2
+    assert difference_margin(90, 80, 98) == pytest.approx(19.6 * np.sqrt(0.2599))  # 0.892 and 0.794 of 100
+    assert difference_margin(100, 0, 10) == pytest.approx(196 * np.sqrt(22 / 144 / 12))  # 11 and 1 of 12, so not 0
+    assert difference_margin(85, 84.2, 10**4, flipped=0.04) == pytest.approx(0.392)  # 1.96 x 0.2 / 100
+    assert np.isnan(difference_margin(80, 81, np.nan)) and np.isnan(difference_margin(80, 81, np.nan, flipped=0.1))
+    assert difference_margin(80, 80, 100, flipped=0) == 0
     # Answers of independent draws differ on u (1 - v) + v (1 - u) of the questions: then both margins are the same.
-    assert hw.difference_margin(80, 80, 10**8, flipped=0.32) == pytest.approx(hw.difference_margin(80, 80, 10**8))
-    wide = hw.difference_margin([50, 90], [50, 80], [[98], [398]])
+    assert difference_margin(80, 80, 10**8, flipped=0.32) == pytest.approx(difference_margin(80, 80, 10**8))
+    wide = difference_margin([50, 90], [50, 80], [[98], [398]])
     assert wide.shape == (2, 2) and wide[0, 0] == pytest.approx(2 * wide[1, 0]) == pytest.approx(9.8 * np.sqrt(2))
-    assert np.ndim(hw.difference_margin(1, 2, 3)) == 0
-    assert hw.difference_margin(50, 50, [100, 400], flipped=[[0.25], [0.01]]) == pytest.approx(
+    assert np.ndim(difference_margin(1, 2, 3)) == 0
+    assert difference_margin(50, 50, [100, 400], flipped=[[0.25], [0.01]]) == pytest.approx(
         np.array([[9.8, 4.9], [1.96, 0.98]])
     )
 
@@ -134,14 +137,14 @@ def test_margins_by_hand():
 def test_what_is_no_score_is_refused(call, says):
     scores, more = call[:3], call[3:]
     with pytest.raises(ValueError, match=says):
-        hw.difference_margin(*scores, **dict(zip(["flipped"], more, strict=False)))
+        difference_margin(*scores, **dict(zip(["flipped"], more, strict=False)))
 
 
 def test_no_difference_of_a_large_model_exceeds_its_margin_and_each_of_a_small_one_does():
     found = {
         (x["model"], x["benchmark"]): abs(x["after"] - x["before"])
-        / hw.difference_margin(x["before"], x["after"], x["questions"])
-        for x in hw.benchmark_scores()
+        / difference_margin(x["before"], x["after"], x["questions"])
+        for x in benchmark_scores()
         if not np.isnan(x["questions"])
     }
     beyond = {key for key, ratio in found.items() if ratio > 1}
@@ -150,21 +153,21 @@ def test_no_difference_of_a_large_model_exceeds_its_margin_and_each_of_a_small_o
 
 
 def test_two_large_models_together_lose_more_than_their_margin():
-    pair = [x for x in hw.benchmark_scores() if x["benchmark"] == "MMLU-Pro" and x["model"].startswith(("DeepSeek", "Qwen"))]
+    pair = [x for x in benchmark_scores() if x["benchmark"] == "MMLU-Pro" and x["model"].startswith(("DeepSeek", "Qwen"))]
     lost = np.mean([x["after"] - x["before"] for x in pair])
-    margins = [hw.difference_margin(x["before"], x["after"], x["questions"]) for x in pair]
+    margins = [difference_margin(x["before"], x["after"], x["questions"]) for x in pair]
     together = np.hypot(*margins) / 2  # of the mean of two independent differences
     assert len(pair) == 2 and (round(lost, 2), round(together, 2)) == (-0.7, 0.64)
-    assert together == pytest.approx(hw.difference_margin(85.3, 84.6, 2 * 12032), rel=1e-3)  # as one model on twice the questions
+    assert together == pytest.approx(difference_margin(85.3, 84.6, 2 * 12032), rel=1e-3)  # as one model on twice the questions
     assert all(abs(x["after"] - x["before"]) < margin for x, margin in zip(pair, margins, strict=True))
 
 
 def test_training_in_the_narrow_format_wins_back_a_third_to_a_half():
-    after = {(x["model"].split()[-1], x["benchmark"]): (x["before"], x["after"], x["questions"]) for x in hw.benchmark_scores()}
+    after = {(x["model"].split()[-1], x["benchmark"]): (x["before"], x["after"], x["questions"]) for x in benchmark_scores()}
     back = {}
     for on in ("MMLU", "GSM8K"):
         (before, rounded, n), (_, retrained, _) = after["rounded", on], after["retrained", on]
-        assert retrained - rounded > hw.difference_margin(rounded, retrained, n)
+        assert retrained - rounded > difference_margin(rounded, retrained, n)
         back[on] = round((retrained - rounded) / (before - rounded), 2)
     assert back == {"MMLU": 0.33, "GSM8K": 0.55}
 
@@ -284,7 +287,7 @@ def test_quantizing_the_inputs_pays_from_480_columns_on():
         return flops / gb300.peak_flops("bf16") - flops / gb300.peak_flops("nvfp4") - m * k * (2 + hw.NVFP4.bytes) / 8e12
 
     assert gain(480) < 0 < gain(481) and round(320.3125 / (0.8 - 0.8 / 6), 2) == 480.47
-    found = hw.break_even_n(
+    found = break_even_n(
         gb300.peak_flops("bf16"), gb300.peak_flops("nvfp4"), bandwidth=gb300.memory_bandwidth, moved=2 + hw.NVFP4.bytes
     )
     assert round(float(found), 2) == 480.47
@@ -294,7 +297,7 @@ def test_most_that_a_format_gains_on_a_gb300():
     gb300 = hw.GB300
     assert round(hw.BF16.bytes / hw.NVFP4.bytes, 2) == 3.56 and gb300.peak_flops("nvfp4") / gb300.peak_flops("bf16") == 6
     assert hw.B200.peak_flops("nvfp4") / hw.B200.peak_flops("bf16") == 4
-    assert [round(hw.critical_dimension(gb300.ridge(p), hw.precision(p).bytes), 1) for p in ("nvfp4", "bf16")] == [527.3, 312.5]
+    assert [round(critical_dimension(gb300.ridge(p), hw.precision(p).bytes), 1) for p in ("nvfp4", "bf16")] == [527.3, 312.5]
 
 
 # Figures ------------------------------------------------------------------------------------------------------------------
@@ -707,6 +710,6 @@ def test_formats_are_picked_by_shape_and_backend_whatever_else_a_run_holds(small
 
 def test_where_no_format_can_be_timed_the_reason_is_told(small, monkeypatch):
     small(as_backend("numpy"))
-    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: hw.Skipped(operation="gemm fp32", reason="out of memory"))
+    monkeypatch.setattr(live, "measure_gemm", lambda *a, **k: Skipped(operation="gemm fp32", reason="out of memory"))
     with pytest.raises(RuntimeError, match="nothing could be timed: gemm fp32: skipped, out of memory"):
         live.format_gemms()

@@ -11,19 +11,20 @@ import types
 import weakref
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
-from stub_torch import RATES, OutOfMemoryError, stub
-
-import hwdesign as hw
 from hwdesign import cli
 from hwdesign.measure import backends, collectives, machine, suite
-from hwdesign.measure.backends import Backend, TorchBackend
+from hwdesign.measure.backends import Backend, TorchBackend, available
 from hwdesign.measure.collectives import _backend_name, measure_collectives
-from hwdesign.measure.gemm import flag_slow_paths
+from hwdesign.measure.gemm import flag_slow_paths, measure_launch
 from hwdesign.measure.machine import catalogue_name
-from hwdesign.measure.runs import combine, judged
+from hwdesign.measure.runs import Measurement, Skipped, combine, judged
+from hwdesign.measure.suite import summary
 from hwdesign.measure.timer import time_calls
+
+from stub_torch import RATES, OutOfMemoryError, stub
 
 ROOT = Path(hw.__file__).parents[1]
 SOFTWARE = {"python": "3.11", "torch": "2.9", "numpy": "2.0"}
@@ -35,7 +36,7 @@ def taken(operation="gemm", seconds=1e-3, precision="bf16", device="NVIDIA H200"
               "attention_decode": {"batch": 1, "context": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128}}  # fmt: skip
     fixed = {"spread": 0.0, "repeats": 9, "backend": "torch-cuda", "software": SOFTWARE, "taken_on": "2026-01-31"}
     named = {"device": device, "device_name": catalogue_name(device), "shape": shapes.get(operation)}
-    return hw.Measurement(operation=operation, seconds=seconds, precision=precision, **(fixed | named | other))
+    return Measurement(operation=operation, seconds=seconds, precision=precision, **(fixed | named | other))
 
 
 def gpu(**properties):
@@ -48,7 +49,7 @@ def small_cache(monkeypatch):
     """NumPy and torch on the CPU, with a cache that is quickly exceeded."""
     monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))
     monkeypatch.setattr(Backend, "arenas", {})
-    return hw.available()
+    return available()
 
 
 # The stop-watch -----------------------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ def test_without_a_graph_events_time_single_calls_and_a_flag_says_so():
 
 
 @pytest.mark.parametrize("measure", [
-    lambda gpu: hw.measure_gemm(64, 64, 64, "bf16", gpu, rounds=1), lambda gpu: hw.measure_launch(gpu, rounds=1),
+    lambda gpu: hw.measure_gemm(64, 64, 64, "bf16", gpu, rounds=1), lambda gpu: measure_launch(gpu, rounds=1),
     lambda gpu: hw.measure_copy(2**12, gpu, rounds=1), lambda gpu: hw.measure_attention(2, 64, 8, 2, 32, "bf16", gpu, rounds=1),
 ])  # fmt: skip
 def test_a_replay_that_does_nothing_is_found(measure):
@@ -125,7 +126,7 @@ def test_a_replay_that_does_nothing_is_found(measure):
 
 @pytest.mark.parametrize("graphs", [True, False])
 def test_the_shortest_kernel_is_not_the_time_python_takes_to_replay(graphs):
-    assert hw.measure_launch(gpu(graphs=graphs), rounds=1).seconds == pytest.approx(2e-6)
+    assert measure_launch(gpu(graphs=graphs), rounds=1).seconds == pytest.approx(2e-6)
     assert hw.measure_gemm(16, 16, 16, "bf16", gpu(graphs=graphs), rounds=1, rotate=False).seconds == pytest.approx(2e-6)
 
 
@@ -194,7 +195,7 @@ def test_out_of_memory_is_one_line_and_the_rest_goes_on():
     backend = gpu(memory=50e6)
     big = hw.measure_gemm(8192, 8192, 8192, "bf16", backend)
     assert str(big) == "gemm bf16: skipped, out of memory: it needs 805 MB, 50 MB are free"
-    assert isinstance(hw.measure_gemm(64, 64, 64, "bf16", backend, rounds=1), hw.Measurement)
+    assert isinstance(hw.measure_gemm(64, 64, 64, "bf16", backend, rounds=1), Measurement)
     thrown = hw.measure_gemm(64, 64, 64, "bf16", gpu(fails={"bfloat16": OutOfMemoryError("CUDA out of memory.\nmore")}))
     assert str(thrown) == "gemm bf16: skipped, CUDA out of memory."
 
@@ -245,7 +246,7 @@ def test_more_than_the_peak_is_impossible():
     l4 = gpu(device="NVIDIA L4", rates={"bfloat16": 5e14}, floor=1e-9, bandwidth=1e15)
     m = hw.measure_gemm(256, 256, 256, "bf16", l4, rounds=1, rotate=False)
     assert any(re.match(r"impossible: 500 TFLOP/s is above the dense bf16 peak of L4, 121 TFLOP/s", flag) for flag in m.flags)
-    assert hw.summary([m])["rate"] == {}
+    assert summary([m])["rate"] == {}
     cube = {"m": 8192, "n": 8192, "k": 8192}
     for headroom, flags in ((1.14, 0), (1.16, 1)):  # on the 989 TFLOP/s of an H200 at its boost clock
         assert len(judged(taken(seconds=2 * 8192**3 / (headroom * 9.89e14), shape=cube)).flags) == flags
@@ -260,7 +261,7 @@ def test_more_than_the_peak_is_impossible():
 def test_a_wrong_result_is_found(precision, fault):
     m = hw.measure_gemm(64, 64, 64, precision, gpu(capability=(10, 0), **{fault: True}), rounds=1)
     assert m.flags[0].startswith("wrong result: ") and "do not use this time" in m.flags[0]
-    assert hw.summary([m])["rate"] == {}
+    assert summary([m])["rate"] == {}
 
 
 def test_wrong_attention_is_found():
@@ -293,17 +294,17 @@ def test_the_whole_list_runs_on_a_gpu(monkeypatch):
     monkeypatch.setitem(suite.SIZES, "cuda", small)
     steps = []
     found = suite.run_suite(gpu(), limit=0, progress=steps.append)
-    names = {f"{m.operation} {m.precision}" for m in found if isinstance(m, hw.Measurement)}
+    names = {f"{m.operation} {m.precision}" for m in found if isinstance(m, Measurement)}
     assert names == {"launch fp32", "copy fp32", "gemm bf16", "gemm fp8", "attention_decode bf16"}
-    assert [str(s) for s in found if isinstance(s, hw.Skipped)] == [
+    assert [str(s) for s in found if isinstance(s, Skipped)] == [
         "gemm nvfp4: skipped, nvfp4 needs compute capability 10.0 (Blackwell), this GPU has 9.0"
     ]
     assert steps[0].startswith("pass 1, 1 of ") and sum("launch" in s for s in steps) == 3
-    compared = [m.precision for m in found if isinstance(m, hw.Measurement) and m.shape == {"m": 48, "n": 96, "k": 32}]
+    compared = [m.precision for m in found if isinstance(m, Measurement) and m.shape == {"m": 48, "n": 96, "k": 32}]
     assert compared == ["bf16", "fp8"]
     old = suite.run_suite(gpu(capability=(7, 5)), limit=0)
-    assert {m.precision for m in old if getattr(m, "operation", "") == "gemm" and isinstance(m, hw.Measurement)} == {"fp16"}
-    assert sum(isinstance(m, hw.Skipped) for m in old) == 3
+    assert {m.precision for m in old if getattr(m, "operation", "") == "gemm" and isinstance(m, Measurement)} == {"fp16"}
+    assert sum(isinstance(m, Skipped) for m in old) == 3
 
 
 def test_on_a_cpu_fp16_and_fp8_are_only_compared():
@@ -326,9 +327,9 @@ def test_on_a_gpu_formats_are_compared_at_few_tokens_and_at_many():
 
 def test_available_lists_the_stub_and_survives_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", stub())
-    assert list(hw.available()) == ["torch-cuda", "torch-cpu", "numpy"] and hw.available()["torch-cuda"].device_name == "H200"
+    assert list(available()) == ["torch-cuda", "torch-cpu", "numpy"] and available()["torch-cuda"].device_name == "H200"
     monkeypatch.setitem(sys.modules, "torch", None)  # an import of it fails
-    assert list(hw.available()) == ["numpy"]
+    assert list(available()) == ["numpy"]
     assert str(measure_collectives(2)[0]) == "collectives: skipped, torch is not installed, or has no torch.distributed"
 
 
@@ -362,7 +363,7 @@ def test_this_machine_gives_plausible_numbers(small_cache, name, precision):
     if precision == "fp32":
         copy = hw.measure_copy(2**20, backend, rounds=3)
         assert copy.flags == () and 1e8 < copy.bandwidth < 1e13
-        assert hw.measure_launch(backend, rounds=1).seconds < 1e-3
+        assert measure_launch(backend, rounds=1).seconds < 1e-3
 
 
 def test_a_wrong_result_is_found_on_this_machine(small_cache, monkeypatch):
@@ -375,7 +376,7 @@ def test_fp8_on_this_cpu_is_right_and_timed(small_cache):
     if "torch-cpu" not in small_cache:
         pytest.skip("torch is not installed")
     m = hw.measure_gemm(16, 64, 64, "fp8", small_cache["torch-cpu"], rounds=1)
-    if isinstance(m, hw.Skipped):
+    if isinstance(m, Skipped):
         pytest.skip(str(m))
     assert not [flag for flag in m.flags if flag.startswith("wrong")] and 1e-7 < m.seconds < 1
     assert m.nbytes == 16 * 64 + 64 * 64 + 2 * 16 * 64  # outputs are BF16
@@ -430,7 +431,7 @@ def test_memory_that_a_container_leaves(tmp_path):
 def test_collectives_of_two_processes():
     pytest.importorskip("torch", reason="torch is not installed")
     found = measure_collectives(2, sizes=[4096], timeout=100)
-    assert all(isinstance(m, hw.Measurement) for m in found), [str(m) for m in found]
+    assert all(isinstance(m, Measurement) for m in found), [str(m) for m in found]
     assert [m.operation for m in found] == ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
     assert all(m.flags == () and m.backend == "gloo" and m.shape["ranks"] == 2 and 1e-6 < m.seconds < 1 for m in found)
     assert [m.nbytes for m in found] == [4096, 2048, 2048, 2048]  # NCCL's factors 2 (n - 1) / n and (n - 1) / n
@@ -450,7 +451,6 @@ def test_a_wrong_collective_of_one_rank_is_flagged_on_all(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
 import sys, torch
-from hwdesign.measure import collectives
 rank, group = int(sys.argv[1]), torch.distributed
 group.init_process_group("gloo", store=group.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
 collectives.COLLECTIVES, right = ("all_to_all",), group.all_to_all_single
@@ -476,7 +476,7 @@ def test_collectives_say_how_to_start_them():
 
 def test_a_run_comes_back_as_it_was(tmp_path):
     mixed = [taken(flags=("suspect slower path: x",)), taken("copy", 1e-4, "fp32"), taken("launch", 2e-6, "fp32", "NVIDIA L4")]
-    hw.save_run(tmp_path / "run.json", [*mixed, hw.Skipped(operation="gemm nvfp4", reason="why")], machine="one H200")
+    hw.save_run(tmp_path / "run.json", [*mixed, Skipped(operation="gemm nvfp4", reason="why")], machine="one H200")
     run = hw.load_run(tmp_path / "run.json")
     assert run.machine == "one H200" and run.measurements == tuple(mixed) and run.skipped[0].reason == "why"
     assert run.select("gemm", precision="bf16", m=512) == (mixed[0],) and run.select("gemm", m=3) == ()
@@ -517,7 +517,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match="path must be a file or one of run_"):
         hw.load_run(tmp_path / "none.json")
     with pytest.raises(ValueError, match="at least one Measurement, got none"):
-        hw.save_run(tmp_path / "x.json", [hw.Skipped(operation="a", reason="b")], machine="x")
+        hw.save_run(tmp_path / "x.json", [Skipped(operation="a", reason="b")], machine="x")
 
 
 @pytest.mark.parametrize("name", hw.shipped_runs())
@@ -561,7 +561,7 @@ def test_a_format_that_is_not_here_is_skipped_with_its_reason():
 
 
 def test_the_summary_names_no_ridge_where_nothing_was_measured():
-    lines = list(cli._summary_lines(hw.summary([]), set()))
+    lines = list(cli._summary_lines(summary([]), set()))
     assert not any("ridge" in line for line in lines)
 
 

@@ -6,14 +6,13 @@ import re
 
 import numpy as np
 import pytest
-
-from hwdesign.catalogue import benchmarks
 from hwdesign.formulas import (
     attention,
     cache_parallel,
     chunks,
     collectives,
     experts,
+    frontier,
     number_formats,
     pipeline,
     quantization,
@@ -21,10 +20,12 @@ from hwdesign.formulas import (
     routing,
     tiling,
 )
-from hwdesign.lessons import samples
+from hwdesign.lessons.studies import four_constants as gemm
+from hwdesign.lessons.studies import samples
+from hwdesign.lessons.studies import scores as benchmarks
 from hwdesign.models import config
 from hwdesign.models.steps import Exchange, Experts, Plan
-from hwdesign.timing import estimate, frontier, gemm, search, silicon
+from hwdesign.timing import estimate, search, silicon
 from hwdesign.timing.silicon import measurements
 
 A4 = {"a": 0.5625, "b": 0.5625}

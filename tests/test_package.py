@@ -9,46 +9,42 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 import hwdesign
+import pytest
 
 ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
 ORDER = [
     "units", "_check",
-    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.routing", "formulas.pipeline",
-    "formulas.chunks", "formulas.cache_parallel",
-    "formulas.collectives",
-    "formulas.number_formats", "formulas.quantization",
-    "catalogue.precision", "catalogue.device", "catalogue.benchmarks", "catalogue.published",
-    "catalogue.expert_parallel", "catalogue.chunked_pipeline", "catalogue.decoupled", "catalogue.landscape",
-    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers", "models.steps",
-    "models.sheet",
-    "timing.silicon", "timing.staircase", "timing.depth", "timing.calibration", "timing.gemm", "timing.gemm_kernel",
-    "timing.kernels", "timing.clock", "timing.estimate", "timing.pipeline", "timing.serving", "timing.served", "timing.layouts",
-    "timing.frontier", "timing.search",
-    "advice.safe", "advice.case", "advice.shapes", "advice.verdict", "advice.widths", "advice.rules", "advice.checklist",
-    "advice.report_words", "advice.report_facts", "advice.report_text", "advice.report_html", "advice.report_sarif",
-    "advice.report",
+    "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.routing",
+    "formulas.pipeline", "formulas.chunks", "formulas.cache_parallel", "formulas.collectives",
+    "formulas.number_formats", "formulas.quantization", "formulas.frontier",
+    "catalogue.precision", "catalogue.device", "catalogue.published",
+    "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers",
+    "models.steps", "models.sheet",
+    "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
+    "timing.pipeline", "timing.serving", "timing.served", "timing.layouts", "timing.search",
+    "advice.safe", "advice.case", "advice.shapes", "advice.verdict", "advice.widths", "advice.rules",
+    "advice.checklist", "advice.report_words", "advice.report_facts", "advice.report_text", "advice.report_html",
+    "advice.report_sarif", "advice.report",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
-    "measure.collectives", "measure.pipeline",
-    "measure.suite",
-    "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
-    "lessons.live_parallel", "lessons.live", "lessons.samples", "lessons.levers", "lessons.verdicts", "lessons.game",
-    "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
-    "lessons.exercises.low_precision", "lessons.exercises.expert_parallel", "lessons.exercises.pipeline",
-    "lessons.exercises.decoupled", "lessons.exercises.landscape", "lessons.exercises.checklist", "lessons.exercises",
-    "lessons.practice",
-    "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square", "lessons.figures.near_square_sliders",
-    "lessons.figures.tile_alignment", "lessons.figures.tile_published", "lessons.figures.tile_sliders", "lessons.figures.machine",
-    "lessons.figures.wide_deep", "lessons.figures.wide_deep_sliders", "lessons.figures.low_precision",
-    "lessons.figures.low_precision_speed", "lessons.figures.low_precision_sliders", "lessons.figures.charts",
-    "lessons.figures.expert_parallel", "lessons.figures.expert_parallel_published", "lessons.figures.expert_parallel_sliders",
+    "measure.collectives", "measure.pipeline", "measure.suite",
+    "lessons.style", "lessons.show", "lessons.tables", "lessons.explore", "lessons.live_parallel", "lessons.live",
+    "lessons.studies.four_constants", "lessons.studies.staircase", "lessons.studies.depth", "lessons.studies.scores",
+    "lessons.studies.samples", "lessons.studies.levers", "lessons.studies.verdicts", "lessons.studies.game",
+    "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment",
+    "lessons.exercises.wide_deep", "lessons.exercises.low_precision", "lessons.exercises.expert_parallel",
+    "lessons.exercises.pipeline", "lessons.exercises.decoupled", "lessons.exercises.landscape",
+    "lessons.exercises.checklist", "lessons.exercises", "lessons.practice",
+    "lessons.figures.roofline", "lessons.figures.accuracy", "lessons.figures.near_square",
+    "lessons.figures.near_square_sliders", "lessons.figures.tile_alignment", "lessons.figures.tile_published",
+    "lessons.figures.tile_sliders", "lessons.figures.machine", "lessons.figures.wide_deep",
+    "lessons.figures.wide_deep_sliders", "lessons.figures.low_precision", "lessons.figures.low_precision_speed",
+    "lessons.figures.low_precision_sliders", "lessons.figures.charts", "lessons.figures.expert_parallel",
+    "lessons.figures.expert_parallel_published", "lessons.figures.expert_parallel_sliders",
     "lessons.figures.pipeline", "lessons.figures.pipeline_own", "lessons.figures.pipeline_sliders",
     "lessons.figures.decoupled", "lessons.figures.decoupled_sliders", "lessons.figures.landscape",
-    "lessons.figures.landscape_sliders", "lessons.figures.checklist",
-    "lessons.figures",
+    "lessons.figures.landscape_sliders", "lessons.figures.checklist", "lessons.figures",
     "cli",
 ]  # fmt: skip
 PLOTTING = {"matplotlib", "IPython", "ipywidgets", "PIL"}
@@ -94,7 +90,7 @@ def fresh(code):
 def test_import_is_light():
     loaded = fresh("import sys, numpy; before = set(sys.modules); import hwdesign; print(sorted(set(sys.modules) - before))")
     assert ast.literal_eval(loaded) == ["hwdesign"]
-    used = fresh("import sys, hwdesign as h; h.gemm_grid; h.GB300; h.gemm_seconds; print(sorted(sys.modules))")
+    used = fresh("import sys, hwdesign as h; h.gemm_grid; h.GB300; h.gemm_time; print(sorted(sys.modules))")
     assert not {"torch", "matplotlib", "IPython", "scipy", "pandas", "ipywidgets"} & set(ast.literal_eval(used))
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-from matplotlib.colors import to_hex
-
 import hwdesign as hw
+from hwdesign.formulas.pipeline import schedule, split_layers
 from hwdesign.lessons import figures, style
 from hwdesign.lessons.figures.pipeline_sliders import CHUNKS, LAYERS, STAGES
 from hwdesign.lessons.show import webp_uri
+from hwdesign.timing.pipeline import block_times
+from matplotlib.colors import to_hex
 
 STARTS = np.array([[0.0, 1.0, 3.5], [1.0, 3.0, 4.0], [4.0, 6.0, 7.25]])
 ENDS = np.array([[1.0, 3.0, 4.0], [3.0, 4.0, 4.01], [6.0, 7.0, 8.0]])
@@ -83,10 +84,10 @@ def test_charts_with_one_end_can_be_compared():
 
 
 def test_a_chart_of_many_stages_has_no_numbers_and_few_ticks():
-    starts, ends = hw.schedule(np.ones((2, 24)))
+    starts, ends = schedule(np.ones((2, 24)))
     ax = figures.gantt(starts, ends)
     assert len(bars(ax)) == 48 and not ax.texts and ticks(ax.yaxis) == ["1", "4", "7", "10", "13", "16", "19", "22"]
-    sixteen = figures.gantt(*hw.schedule(np.ones((2, 16))))
+    sixteen = figures.gantt(*schedule(np.ones((2, 16))))
     assert len(sixteen.texts) == 32 and ticks(sixteen.yaxis) == ["1", "3", "5", "7", "9", "11", "13", "15"]
 
 
@@ -201,8 +202,8 @@ def test_strips_are_shares_of_the_time_with_cuts_where_stages_end():
 
 def test_strips_of_models_are_their_block_times():
     nano = hw.Model.from_config("nemotron-3-nano-30b-a3b")
-    blocks = hw.block_times(nano, "H200", "fp8", context=65536, cached=65536 - 4096, ideal=True)[0]
-    split = hw.split_layers(blocks, 4)
+    blocks = block_times(nano, "H200", "fp8", context=65536, cached=65536 - 4096, ideal=True)[0]
+    split = split_layers(blocks, 4)
     ax = figures.layer_strips({"nano": (blocks, [b.kind for b in nano.blocks], split)})
     assert len(bars(ax)) == 52 and bars(ax)[-1, 2] == pytest.approx(100)
     cut = [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == "-"]
@@ -251,7 +252,7 @@ def frames_of(explorer):
 
 def check(frame, times):
     """A frame against times [s] of all chunks in all stages: bars, sentence and numbers; returns when it is done."""
-    starts, ends = hw.schedule(times)
+    starts, ends = schedule(times)
     chunks, stages = times.shape
     wanted = [(s, starts[i, s], ends[i, s]) for i in range(chunks) for s in range(stages)]
     assert np.allclose(bars(frame.ax), wanted, rtol=1e-9, atol=1e-12)

@@ -6,13 +6,14 @@ import re
 import warnings
 from importlib import resources
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign import Exchange, Plan
-from hwdesign.catalogue.published import rows
+from hwdesign.catalogue.published import chunked_prefills, rows
+from hwdesign.formulas.pipeline import schedule
 from hwdesign.models.steps import step
+from hwdesign.timing.pipeline import block_times, stage_times
 
 # Kinds of blocks in each: dense, MoE, hybrid, latent with dense layers in front, windowed.
 MODELS = {"llama-3.1-8b": 1, "qwen3-30b-a3b": 1, "nemotron-3-nano-30b-a3b": 3, "deepseek-r1": 2, "gemma-3-27b": 2}
@@ -32,7 +33,7 @@ def model(request):
 @pytest.mark.parametrize("ideal", [True, False])
 def test_blocks_and_the_rest_sum_to_a_prefill_step(model, ideal):
     context, cached, batch = np.array([512, 4096, 8192]), np.array([0, 0, 6000]), np.array([[1], [4]])
-    blocks, rest = hw.block_times(model, "H200", "fp8", context=context, cached=cached, batch=batch, ideal=ideal)
+    blocks, rest = block_times(model, "H200", "fp8", context=context, cached=cached, batch=batch, ideal=ideal)
     done = hw.prefill_step(model, "H200", "fp8", batch=batch, context=context, cached=cached, ideal=ideal)
     assert blocks.shape == (len(model.blocks), 2, 3) and blocks.min() > 0
     assert np.allclose(blocks.sum(axis=0) + rest, done.seconds, rtol=1e-12, atol=0)
@@ -43,7 +44,7 @@ def test_blocks_and_the_rest_sum_to_a_prefill_step(model, ideal):
 @pytest.mark.parametrize("ideal", [True, False])
 def test_with_all_but_one_token_cached_they_sum_to_a_decode_step(model, ideal):
     for context, batch in ((1, 1), (4096, 8), (32768, 64)):
-        blocks, rest = hw.block_times(model, "H200", "fp8", context=context, cached=context - 1, batch=batch, ideal=ideal)
+        blocks, rest = block_times(model, "H200", "fp8", context=context, cached=context - 1, batch=batch, ideal=ideal)
         done = hw.decode_step(model, "H200", "fp8", batch=batch, context=context, ideal=ideal)
         assert blocks.shape == (len(model.blocks),) and np.ndim(rest) == 0
         assert blocks.sum() + rest == pytest.approx(done.seconds, rel=1e-12)
@@ -54,10 +55,10 @@ def test_options_reach_the_step():
     spread = {"attention": Plan(dp=32), "ffn": Plan(ep=32)}
     for options in (EIGHT, spread, EIGHT | {"wide": ("attention",)}, spread | {"expert_kernel": "fused"}):
         gpus = options["attention"].gpus
-        blocks, rest = hw.block_times(r1, "GB300", "nvfp4", context=4096, batch=gpus, **options)
+        blocks, rest = block_times(r1, "GB300", "nvfp4", context=4096, batch=gpus, **options)
         done = hw.prefill_step(r1, "GB300", "nvfp4", batch=gpus, context=4096, **options)
         assert blocks.sum() + rest == pytest.approx(done.seconds, rel=1e-12)
-        alone = hw.block_times(r1, "GB300", "nvfp4", context=4096, batch=gpus)[0]
+        alone = block_times(r1, "GB300", "nvfp4", context=4096, batch=gpus)[0]
         assert not np.isclose(alone.sum(), blocks.sum(), rtol=1e-3)
 
 
@@ -65,7 +66,7 @@ def test_an_ideal_block_is_the_sum_of_its_products():
     llama = hw.Model.from_config("llama-3.1-8b")
     context, batch = 8192, 2
     tokens = batch * context
-    blocks, rest = hw.block_times(llama, "H200", "fp8", context=context, batch=batch, ideal=True)
+    blocks, rest = block_times(llama, "H200", "fp8", context=context, batch=batch, ideal=True)
     products = [(6144, 4096), (4096, 4096), (2 * 14336, 4096), (4096, 14336)]
     each = sum(hw.gemm_time(tokens, n, k, "H200", "fp8", ideal=True) for n, k in products)
     pairs = batch * context * (context + 1) / 2  # of a token and one that it sees
@@ -76,10 +77,10 @@ def test_an_ideal_block_is_the_sum_of_its_products():
 
 def test_blocks_of_one_kind_outweigh_those_of_another():
     gemma, nano = hw.Model.from_config("gemma-3-27b"), hw.Model.from_config("nemotron-3-nano-30b-a3b")
-    blocks = hw.block_times(gemma, "H200", "bf16", context=32768, ideal=True)[0]
+    blocks = block_times(gemma, "H200", "bf16", context=32768, ideal=True)[0]
     windowed = np.array([bool(block.mixer.window) for block in gemma.blocks])
     assert windowed.sum() == 52 and blocks[~windowed].min() > 1.2 * blocks[windowed].max()
-    kinds = {block.kind: seconds for block, seconds in zip(nano.blocks, hw.block_times(nano, "H200", "fp8", context=131072,
+    kinds = {block.kind: seconds for block, seconds in zip(nano.blocks, block_times(nano, "H200", "fp8", context=131072,
              cached=131072 - 4096, ideal=True)[0], strict=True)}  # fmt: skip
     assert max(kinds, key=kinds.get) == "GQA" and len(kinds) == 3
 
@@ -94,7 +95,7 @@ def test_dense_layers_of_deepseek_r1_weigh_as_much_as_those_with_experts():
         return sum(w.used * w.elements for w in block.weights(r1.hidden_size) if w.matmul)
 
     assert used(dense) < used(routed) < 1.01 * used(dense)
-    blocks = hw.block_times(r1, "H200", "fp8_block", context=32768, ideal=True)[0]
+    blocks = block_times(r1, "H200", "fp8_block", context=32768, ideal=True)[0]
     assert blocks[3] == pytest.approx(blocks[0], rel=0.01) and blocks[3] > blocks[0]
 
 
@@ -108,7 +109,7 @@ ENDS = [3000, 5048, 6048, 6049]
 def test_stages_sum_to_a_prefill_step_for_each_chunk(model, ideal):
     n = len(model.blocks)
     split = [n // 3, 1, n - n // 3 - 1]
-    times, send = hw.stage_times(model, "H200", "fp8", sizes=SIZES, split=split, batch=2, ideal=ideal)
+    times, send = stage_times(model, "H200", "fp8", sizes=SIZES, split=split, batch=2, ideal=ideal)
     done = hw.prefill_step(model, "H200", "fp8", batch=2, context=ENDS, cached=np.subtract(ENDS, SIZES), ideal=ideal)
     assert times.shape == (4, 3) and send.shape == (4,)
     assert np.allclose(times.sum(axis=1), done.seconds, rtol=1e-12, atol=0)
@@ -117,11 +118,11 @@ def test_stages_sum_to_a_prefill_step_for_each_chunk(model, ideal):
 def test_each_stage_is_a_model_of_its_layers(model):
     n = len(model.blocks)
     split = [n // 4, n - n // 4 - 2, 2]
-    times, _ = hw.stage_times(model, "H200", "fp8", sizes=SIZES, split=split)
+    times, _ = stage_times(model, "H200", "fp8", sizes=SIZES, split=split)
     cached = np.subtract(ENDS, SIZES)
     whole = hw.prefill_step(model, "H200", "fp8", batch=1, context=ENDS, cached=cached).seconds
     ends = np.cumsum([0, *split])
-    rest = hw.block_times(model, "H200", "fp8", context=ENDS, cached=cached)[1]
+    rest = block_times(model, "H200", "fp8", context=ENDS, cached=cached)[1]
     for s in range(3):
         part = dataclasses.replace(model, blocks=model.blocks[ends[s] : ends[s + 1]])
         alone = hw.prefill_step(part, "H200", "fp8", batch=1, context=ENDS, cached=cached).seconds
@@ -130,32 +131,32 @@ def test_each_stage_is_a_model_of_its_layers(model):
 
 def test_one_stage_hands_nothing_over_and_needs_no_link():
     llama = hw.Model.from_config("llama-3.1-8b")
-    times, send = hw.stage_times(llama, "RTX_5090", "fp8", sizes=SIZES, split=[32], ideal=True)
+    times, send = stage_times(llama, "RTX_5090", "fp8", sizes=SIZES, split=[32], ideal=True)
     assert times.shape == (4, 1) and send.tolist() == [0] * 4
     with pytest.raises(ValueError, match="device must have a link .* RTX_5090 without one"):
-        hw.stage_times(llama, "RTX_5090", "fp8", sizes=SIZES, split=[16, 16], ideal=True)
+        stage_times(llama, "RTX_5090", "fp8", sizes=SIZES, split=[16, 16], ideal=True)
 
 
 def test_handing_over_takes_the_hidden_vectors_of_the_fullest_gpu():
     llama, link = hw.Model.from_config("llama-3.1-8b"), hw.device("H200").link_bandwidth
     split = [8, 8, 8, 8]
-    one = hw.stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, ideal=True)[1]
+    one = stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, ideal=True)[1]
     assert one == pytest.approx(np.array(SIZES) * 4096 * 2 / link)  # BF16
-    eight = hw.stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, ideal=True, **EIGHT)[1]
+    eight = stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, ideal=True, **EIGHT)[1]
     assert eight == pytest.approx(one / 8)
     plans = {"attention": Plan(dp=2), "ffn": Plan(tp=2)}
-    five = hw.stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, batch=5, ideal=True, **plans)[1]
+    five = stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, batch=5, ideal=True, **plans)[1]
     assert five == pytest.approx(3 * one)  # three sequences on one, two on the other
-    timed = hw.stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, batch=5, **plans)[1]
+    timed = stage_times(llama, "H200", "fp8", sizes=SIZES, split=split, batch=5, **plans)[1]
     handed = Exchange(kind="send", elements=3.0 * np.array(SIZES) * 4096, ranks=2)
     assert np.array_equal(timed, hw.exchange_time(handed, "H200", "fp8")) and (timed > five).all()
 
 
 def test_a_pipeline_of_stages_ends_where_its_schedule_says():
     llama = hw.Model.from_config("llama-3.1-8b")
-    times, send = hw.stage_times(llama, "H200", "fp8", sizes=[1024] * 16, split=[9, 8, 8, 7])
+    times, send = stage_times(llama, "H200", "fp8", sizes=[1024] * 16, split=[9, 8, 8, 7])
     whole = hw.prefill_step(llama, "H200", "fp8", batch=1, context=16384).seconds
-    last = hw.schedule(times, send=send)[1][-1, -1]
+    last = schedule(times, send=send)[1][-1, -1]
     assert whole / 4 < last < 0.6 * whole and last > times[:, 0].sum() + times[-1, 1:].sum() + 3 * send[-1] - 1e-12
 
 
@@ -182,17 +183,17 @@ def test_a_pipeline_of_stages_ends_where_its_schedule_says():
 def test_what_is_no_pipeline_is_refused(options, says):
     llama = hw.Model.from_config("llama-3.1-8b")
     with pytest.raises(ValueError, match=says):
-        hw.stage_times(llama, "H200", "fp8", **{"sizes": [512, 512], "split": [16, 16]} | options)
+        stage_times(llama, "H200", "fp8", **{"sizes": [512, 512], "split": [16, 16]} | options)
 
 
 def test_what_is_no_step_is_refused():
     llama = hw.Model.from_config("llama-3.1-8b")
     with pytest.raises(ValueError, match="cached must be below context, got 512 and 512"):
-        hw.block_times(llama, "H200", "fp8", context=512, cached=512)
+        block_times(llama, "H200", "fp8", context=512, cached=512)
     with pytest.raises(ValueError, match="device must be one of"):
-        hw.block_times(llama, "H201", "fp8", context=512)
+        block_times(llama, "H201", "fp8", context=512)
     with pytest.raises(ValueError, match="precision must be one H200 has a dense peak for"):
-        hw.block_times(llama, "H200", "nvfp4", context=512)
+        block_times(llama, "H200", "nvfp4", context=512)
 
 
 # Latent attention in chunks -----------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_more_chunks_of_a_latent_prompt_take_more_projections():
         ends = size * np.arange(1, chunks + 1)
         done = hw.prefill_step(r1, "H200", "fp8_block", batch=1, context=ends, cached=ends - size, ideal=True)
         totals[chunks] = done.terms["projections"].sum()
-        once = hw.stage_times(r1, "H200", "fp8_block", sizes=[size] * chunks, split=[61], ideal=True)[0]
+        once = stage_times(r1, "H200", "fp8_block", sizes=[size] * chunks, split=[61], ideal=True)[0]
         assert np.allclose(once[:, 0], done.seconds, rtol=1e-12)
     latent = 2 * 61 * 128 * 256 * 512 / hw.device("H200").peak_flops("fp8")  # of a token [s]
     for chunks in (2, 8):
@@ -266,7 +267,7 @@ QWEN, DEEPSEEK = "Qwen3-235B-A22B-FP8", "DeepSeek-V3.1"
 
 
 def values(model, quantity):
-    found = [x for x in hw.chunked_prefills() if (x["model"], x["quantity"]) == (model, quantity)]
+    found = [x for x in chunked_prefills() if (x["model"], x["quantity"]) == (model, quantity)]
     return {(x["tp"], x["pp"], x["cut"], x["first"] if x["first"] > 0 else 0, x["tokens"]): x["value"] for x in found}
 
 
@@ -287,19 +288,19 @@ def test_published_speedups_are_as_printed_or_follow_from_what_is():
         (32, 1, "fixed", 12288, 2**17): 2.54,
     }  # fmt: skip
     assert values(QWEN, "speedup") == {(4, 8, "dynamic", 18432, 2**17): 6.14, (4, 8, "fixed", 6144, 2**17): 5.568}
-    said = {(x["model"], x["cut"], x["first"], x["pp"]): x["value"] for x in hw.chunked_prefills()}
+    said = {(x["model"], x["cut"], x["first"], x["pp"]): x["value"] for x in chunked_prefills()}
     fixed = said[DEEPSEEK, "fixed", 12288, 4], said[QWEN, "fixed", 6144, 8]
     assert fixed == pytest.approx((2.54 * 1.184, 8 * 0.696), abs=5e-4)
     dynamic = said[DEEPSEEK, "dynamic", 12288, 4], said[QWEN, "dynamic", 18432, 8]
     assert dynamic[0] / 2.54 == pytest.approx(1.305, abs=4e-3)  # printed: 30.5 %
     assert np.divide(dynamic, (4, 8)) == pytest.approx((0.828, 0.769), abs=2e-3)  # printed: 82.8 and 76.9 %
-    smooth = {x["first"]: x["smooth"] for x in hw.chunked_prefills() if x["cut"] == "dynamic" and x["device"] == "H20"}
+    smooth = {x["first"]: x["smooth"] for x in chunked_prefills() if x["cut"] == "dynamic" and x["device"] == "H20"}
     assert smooth == {12288: 0.65, 18432: 0.8}
 
 
 def test_rows_are_whole_and_only_how_a_prompt_was_cut_is_unknown():
-    found = hw.chunked_prefills()
-    assert len(found) == 18 and found is hw.chunked_prefills() and isinstance(found, tuple)
+    found = chunked_prefills()
+    assert len(found) == 18 and found is chunked_prefills() and isinstance(found, tuple)
     wanted = {"model", "device", "tp", "pp", "cut", "first", "smooth", "tokens", "quantity", "value", "note", "source"}
     for x in found:
         assert set(x) == wanted and all(isinstance(value, str | float) for value in x.values())
@@ -344,8 +345,8 @@ def test_measured_devices_and_formats_give_no_warning():
     llama = hw.Model.from_config("llama-3.1-8b")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hw.stage_times(llama, "H200", "fp8", sizes=[512], split=[16, 16])
-        hw.block_times(llama, "H200", "fp8", context=512)
+        stage_times(llama, "H200", "fp8", sizes=[512], split=[16, 16])
+        block_times(llama, "H200", "fp8", context=512)
 
 
 @pytest.mark.parametrize("device", ["GB300", "H100_SXM"])

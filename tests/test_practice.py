@@ -11,13 +11,23 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from conftest import ROOT
 
 pytest.importorskip("IPython")
 import hwdesign as hw
 from hwdesign.advice import shapes
+from hwdesign.formulas import quantization
+from hwdesign.formulas.chunks import best_chunks, equal_time_chunks
+from hwdesign.formulas.pipeline import idle_share, schedule
+from hwdesign.formulas.quantization import encode
+from hwdesign.formulas.roofline import amdahl_speedup
+from hwdesign.formulas.routing import routed_tokens
+from hwdesign.formulas.tiling import waves
 from hwdesign.lessons import practice
 from hwdesign.lessons.exercises import EXERCISES, Exercise
+from hwdesign.lessons.studies.four_constants import gemm_terms, ideal_constants
+from hwdesign.timing.silicon import measurements
 
 SEEDS = (None, 0, 1, 2, 3, 7, 12, "student 31", np.int64(9))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -125,7 +135,7 @@ def test_the_fastest_pair_is_ahead_by_more_than_the_noise():
 def test_published_times_jump_where_the_waves_say():
     for given in EXERCISES["2.4"].variants:
         grid, sms = hw.gemm_grid(given["device"], "nvfp4", "trtllm"), hw.device(given["device"]).sms
-        count = hw.waves(grid.m, given["n"], tile_m=128, tile_n=256, sms=sms)
+        count = waves(grid.m, given["n"], tile_m=128, tile_n=256, sms=sms)
         fits, beyond = grid.m[count == given["rounds"]].max(), grid.m[count == given["rounds"] + 1].min()
         assert fits <= EXERCISES["2.4"].solve(**given) < beyond == grid.m[list(grid.m).index(fits) + 1]
         assert grid.at(beyond, given["n"], 8192) > 1.08 * grid.at(fits, given["n"], 8192)
@@ -147,7 +157,7 @@ def test_published_times_of_deep_and_wide():
 
 
 def test_weights_that_came_faster_than_memory_fit_into_the_l2_cache():
-    rows, d = hw.measurements("gemm_versions", "H100_SXM"), hw.H100_SXM
+    rows, d = measurements("gemm_versions", "H100_SXM"), hw.H100_SXM
     size = 2 * rows["n"] * rows["k"]
     fast = size / rows["seconds"] > d.memory_bandwidth
     assert fast.any() and (size[fast] < d.l2).all() and set(rows["version"][fast]) == {"0.5.6.post2"}
@@ -161,10 +171,10 @@ def test_blocks_by_hand():
     for given in EXERCISES["4.1"].variants:
         x = np.zeros((2, 16))
         x[:, 3] = given["largest"], -given["block"]
-        stored = hw.encode(x, "nvfp4")
+        stored = encode(x, "nvfp4")
         right = by_hand[tuple(given.values())]
         assert EXERCISES["4.1"].solve(**given) == pytest.approx(right)
-        assert (stored.scales[1, 0], -hw.decode(stored)[1, 3]) == pytest.approx(right)
+        assert (stored.scales[1, 0], -quantization.decode(stored)[1, 3]) == pytest.approx(right)
         assert abs(right[1] / given["block"] - 1) > 0.015  # the number itself is another answer
     assert {value > block for (_, block), (_, value) in by_hand.items()} == {True, False}  # some are cut, some are not
 
@@ -173,8 +183,8 @@ def test_two_gains_are_one_after_the_other():
     for given in EXERCISES["4.2"].variants:
         share, other = given["products"] / 100, given["attention"] / 100
         for gain, right in zip((given["gain"], math.inf), EXERCISES["4.2"].solve(**given), strict=True):
-            first = hw.amdahl_speedup(share, gain)
-            assert first * hw.amdahl_speedup(other * first, given["cache_gain"]) == pytest.approx(right)
+            first = amdahl_speedup(share, gain)
+            assert first * amdahl_speedup(other * first, given["cache_gain"]) == pytest.approx(right)
 
 
 def test_the_pass_pays_from_this_width_on():
@@ -183,8 +193,8 @@ def test_the_pass_pays_from_this_width_on():
         for n, pays in ((math.floor(right), False), (math.ceil(right), True)):
             terms = {}
             for form in ("bf16", given["precision"]):
-                ideal = replace(hw.ideal_constants(d, form), quantize_bandwidth=d.memory_bandwidth)
-                terms[form] = hw.gemm_terms(tokens, n, tokens, form, ideal)
+                ideal = replace(ideal_constants(d, form), quantize_bandwidth=d.memory_bandwidth)
+                terms[form] = gemm_terms(tokens, n, tokens, form, ideal)
                 math_alone = 2 * tokens * n * tokens / d.peak_flops(form)
                 assert terms[form]["longer"] == pytest.approx(math_alone)  # compute-bound, as the question says
             bf16, narrow = (sum(term.values()) for term in terms.values())
@@ -204,7 +214,7 @@ def test_the_fixed_time_pays_from_this_many_weights_on():
             rows = round(millions * 1e6 * factor / 4096)
             reading = {}
             for name in ("bf16", form):
-                terms = hw.gemm_terms(1, rows, 4096, name, hw.ideal_constants(given["device"], name))
+                terms = gemm_terms(1, rows, 4096, name, ideal_constants(given["device"], name))
                 weights = rows * 4096 * hw.precision(name).bytes / hw.device(given["device"]).memory_bandwidth
                 reading[name] = terms["longer"]
                 assert terms["longer"] == pytest.approx(weights, rel=0.002)  # the weights set the time, as the question says
@@ -343,7 +353,7 @@ def test_experts_that_a_gpu_reads_drawn_at_random():
     sizes = {"nvfp4": 0.5625, "fp8": 1, "mxfp4": 0.53125}
     speed = {"GB300": 8, "H200": 4.8, "B200": 7.7, "GB200": 8, "H100_SXM": 3.35}
     for given in task.variants:
-        drawn = hw.routed_tokens(given["tokens"], given["top_k"], given["experts"], draws=2000, seed=1) > 0
+        drawn = routed_tokens(given["tokens"], given["top_k"], given["experts"], draws=2000, seed=1) > 0
         experts, time = task.solve(**given)
         assert drawn.sum(axis=1).mean() / given["gpus"] == pytest.approx(experts, rel=0.01)
         each = 3 * given["hidden"] * given["width"] * sizes[given["precision"]] / 1e6
@@ -470,7 +480,7 @@ def test_questions_of_chapter_5_say_what_is_meant():
 
 def simulated(times, **options):
     """Time until the last chunk has left the last stage."""
-    return hw.schedule(times, **options)[1][-1, -1]
+    return schedule(times, **options)[1][-1, -1]
 
 
 def test_equal_chunks_simulated():
@@ -478,7 +488,7 @@ def test_equal_chunks_simulated():
     for given in task.variants:
         stages, chunks, seconds = given.values()
         each = np.full((chunks, stages), seconds / stages / chunks)
-        assert task.solve(**given) == pytest.approx((simulated(each), hw.idle_share(each)))
+        assert task.solve(**given) == pytest.approx((simulated(each), idle_share(each)))
         assert stages > 2 and chunks + stages < 40  # one step more or less is told from the answer
 
 
@@ -493,7 +503,7 @@ def test_growing_chunks_token_by_token():
             found.append(simulated(np.tile(times[:, None] / stages, stages)))
         equal, even, last = task.solve(**given)
         assert (equal, even) == pytest.approx(found) and last == pytest.approx(tokens - ends[-2], rel=1e-5)
-        assert abs(last - hw.equal_time_chunks(tokens, chunks, micro * 1e-6, nano * 1e-9)[-1]) <= 1
+        assert abs(last - equal_time_chunks(tokens, chunks, micro * 1e-6, nano * 1e-9)[-1]) <= 1
 
 
 SPLIT = {  # layers of the stages by hand, and the slowest [ms]
@@ -557,7 +567,7 @@ def test_pipelines_that_meet_a_limit():
         assert all(abs(wait.min() / limit - 1) > 0.05 for wait in waits.values())
         chunks = int(task.solve(**given)[1])
         assert simulated(np.full((chunks, stages), (work / chunks + fixed * 1e-3) / stages)) == pytest.approx(waits[stages].min())
-        assert chunks == pytest.approx(hw.best_chunks(work, fixed * 1e-3, stages), abs=1)
+        assert chunks == pytest.approx(best_chunks(work, fixed * 1e-3, stages), abs=1)
     found = {practice._words(mistake)[0]: mistake(**task.variants[0]) for mistake in task.mistakes}
     assert found["work alone"] == (6, 45) and found["uneven stages"] == (8, 53) and found["fewest chunks"] == (10, 15)
     assert EXERCISES["6.5"].solve(**task.variants[-1])[0] == 61  # a prime number of layers

@@ -8,6 +8,7 @@ import sys
 import build_book
 import pytest
 import yaml
+
 from conftest import ROOT
 
 VERSION = build_book.project()["version"]

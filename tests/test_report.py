@@ -11,10 +11,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
-from conftest import ROOT
-
 import hwdesign as hw
+import pytest
 from hwdesign.advice import report_facts, report_sarif, report_words
 from hwdesign.advice.case import Case, short_plans
 from hwdesign.advice.checklist import TITLES
@@ -24,6 +22,8 @@ from hwdesign.advice.safe import code_span, markdown_text, visible
 from hwdesign.advice.verdict import Limits, percent
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
+
+from conftest import ROOT
 
 ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,

@@ -4,11 +4,12 @@ import hashlib
 from collections import Counter
 from importlib import resources
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
+from hwdesign.models import config
 from hwdesign.timing.served import KEY, served_plans, served_points, served_recipe
+from hwdesign.timing.silicon import measurements, tables
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
 SHORT, LONG, PROMPT = (1024, 1024), (1024, 8192), (8192, 1024)  # tokens in and out
@@ -37,7 +38,7 @@ WITH_MTP = {
 
 
 def records(**equal):
-    rows = hw.measurements("serving", **equal)
+    rows = measurements("serving", **equal)
     return [dict(zip(rows, values, strict=True)) for values in zip(*(v.tolist() for v in rows.values()), strict=True)]
 
 
@@ -52,7 +53,7 @@ def test_points_with_multi_token_prediction_are_exactly_those_of_the_recipe(run)
 
 
 def test_each_point_is_there_once_and_the_labels_count():
-    rows = hw.measurements("serving")
+    rows = measurements("serving")
     every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
     assert len(every) == len(set(map(str, every))) == 1496
     assert Counter(rows["speculative"].tolist()) == {"": 1396, "mtp": 93, "unknown": 7}
@@ -72,7 +73,7 @@ def test_one_key_with_and_without_prediction():
 
 
 def test_repeated_points_are_one_with_their_median():
-    rows, points = hw.measurements("serving"), served_points()
+    rows, points = measurements("serving"), served_points()
     assert points["runs"].sum() == len(rows["tpot"]) and len(points["tpot"]) == 1495
     twice = {name: values[points["runs"] > 1].item() for name, values in points.items()}  # gpt-oss on H200, at two dates
     assert twice["runs"] == 2 and twice["tpot"] == pytest.approx((18.2932e-3 + 18.4683e-3) / 2)
@@ -105,7 +106,7 @@ def test_error_of_the_speed_of_a_user_on_the_matched_points():
 
 def test_lengths_are_the_mean_ones_where_the_benchmark_draws_them():
     kind = {"model": "llama-3.1-70b", "device": "H100_SXM", "tp": 2, "concurrency": 4}
-    plan, model = hw.Plan(tp=2), hw.config.load("llama-3.1-70b")
+    plan, model = hw.Plan(tp=2), config.load("llama-3.1-70b")
     recipe = served_recipe("llama-3.1-70b", "H100_SXM", "vllm", "fp8")
     load = {"concurrency": 4, "input_tokens": 922, "output_tokens": 922}
     by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan)
@@ -136,7 +137,7 @@ def test_an_unknown_column_is_refused_and_a_result_can_be_changed():
 
 
 def test_disaggregated_points_have_whole_workers_in_one_rack():
-    rows = hw.measurements("serving_disaggregated")
+    rows = measurements("serving_disaggregated")
     assert Counter(zip(rows["device"].tolist(), rows["precision"].tolist(), strict=True)) == {
         ("GB200", "fp8"): 33, ("GB200", "nvfp4"): 51, ("GB300", "fp8"): 30, ("GB300", "nvfp4"): 29}  # fmt: skip
     assert set(rows["model"]) == {"deepseek-r1"} and Counter(rows["speculative"].tolist()) == {"": 128, "unknown": 15}
@@ -152,7 +153,7 @@ def test_a_disaggregated_point_is_the_plain_one_of_its_recipe():
     # InferenceX, dsr1-fp4-gb300-dynamo-trt at 3eb1b77 (2026-02-03), without speculation: one prefill worker of 2 GPUs, four
     # decode workers of 8 with tensor parallel attention and whole experts; the recipe with it takes 3.57 ms at the same key
     kind = {"precision": "nvfp4", "framework": "trtllm", "input_tokens": 1024, "output_tokens": 1024, "concurrency": 12}
-    row = {name: values.item() for name, values in hw.measurements("serving_disaggregated", "GB300", **kind).items()}
+    row = {name: values.item() for name, values in measurements("serving_disaggregated", "GB300", **kind).items()}
     assert [row[f"decode_{x}"] for x in ("workers", "gpus", "tp", "dp", "moe_tp", "moe_ep")] == [4, 8, 8, 1, 1, 8]
     assert (row["prefill_workers"], row["prefill_gpus"], row["speculative"]) == (1, 2, "")
     assert row["tpot"] == pytest.approx(6.49e-3, abs=5e-6) and row["ttft"] == pytest.approx(0.344, abs=1e-3)
@@ -160,6 +161,6 @@ def test_a_disaggregated_point_is_the_plain_one_of_its_recipe():
 
 @pytest.mark.parametrize("table", ["serving", "serving_disaggregated"])
 def test_the_files_are_those_of_the_manifest(table):
-    entry = next(row for row in hw.tables() if row["file"] == f"{table}.csv")
+    entry = next(row for row in tables() if row["file"] == f"{table}.csv")
     assert hashlib.sha256(DATA.joinpath(entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
-    assert int(entry["rows"]) == len(hw.measurements(table)["tpot"])
+    assert int(entry["rows"]) == len(measurements(table)["tpot"])

@@ -6,11 +6,12 @@ import os
 from importlib import resources
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
 import silicon_tables
-
-import hwdesign as hw
+from hwdesign.lessons.studies.four_constants import gemm_seconds, ideal_constants
+from hwdesign.timing.silicon import saturation_point, slices, sustained
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
 
@@ -39,8 +40,8 @@ def sweeps(precision, framework):
 )
 def test_80_percent_points_of_figure_4(precision, framework, k, n):
     x, k_rate, n_rate = sweeps(precision, framework)
-    assert hw.saturation_point(x, k_rate) == pytest.approx(k, rel=0.02)
-    assert hw.saturation_point(x, n_rate) == pytest.approx(n, rel=0.02)
+    assert saturation_point(x, k_rate) == pytest.approx(k, rel=0.02)
+    assert saturation_point(x, n_rate) == pytest.approx(n, rel=0.02)
 
 
 def test_square_pair_is_fastest_in_nvfp4_and_does_not_matter_in_bf16():
@@ -93,13 +94,13 @@ def test_default_framework_is_the_first_that_has_the_slice():
         (lambda: hw.gemm_grid("GB300", "nvfp4").at("1", 128, 128), "m must be a number or an array of numbers, got '1'"),
         (lambda: hw.gemm_grid("GB300", "nvfp4").at(None, 128, 128), "m must be a number"),
         (lambda: hw.gemm_grid("GB300", "nvfp4").at([1, 2], [128, 256, 512], 128), "m, n, k must broadcast against each other"),
-        (lambda: hw.saturation_point([8192, 128], [2, 1]), "x must increase, got [8192.0, 128.0]"),
-        (lambda: hw.saturation_point([128, 8192], [1]), "x and rate must be two lists of one length"),
-        (lambda: hw.saturation_point([128, 8192], None), "rate must be a number"),
-        (lambda: hw.saturation_point([128, 8192], [1, 2], share="0.8"), "share must be a number"),
-        (lambda: hw.sustained([], []), "x must have a measured point between 6144 and 16384, got none"),
-        (lambda: hw.saturation_point([1, 2], [1, 2], share=0), "share must be > 0 and <= 1, got 0"),
-        (lambda: hw.sustained([1, 2], [1, 2]), "x must have a measured point between 6144 and 16384, got 1 to 2"),
+        (lambda: saturation_point([8192, 128], [2, 1]), "x must increase, got [8192.0, 128.0]"),
+        (lambda: saturation_point([128, 8192], [1]), "x and rate must be two lists of one length"),
+        (lambda: saturation_point([128, 8192], None), "rate must be a number"),
+        (lambda: saturation_point([128, 8192], [1, 2], share="0.8"), "share must be a number"),
+        (lambda: sustained([], []), "x must have a measured point between 6144 and 16384, got none"),
+        (lambda: saturation_point([1, 2], [1, 2], share=0), "share must be > 0 and <= 1, got 0"),
+        (lambda: sustained([1, 2], [1, 2]), "x must have a measured point between 6144 and 16384, got 1 to 2"),
     ],
 )
 def test_what_was_not_measured_is_refused_and_the_measured_named(call, says):
@@ -113,7 +114,7 @@ def test_shapes_without_a_measurement_are_nan():
     assert np.isnan(grid.seconds).sum() == 74 * 20 * 20 - 29488
 
 
-@pytest.mark.parametrize("row", hw.slices(), ids=lambda r: r["file"])
+@pytest.mark.parametrize("row", slices(), ids=lambda r: r["file"])
 def test_every_file_is_the_one_of_the_manifest_and_plausible(row):
     data = DATA.joinpath(row["file"]).read_bytes()
     assert hashlib.sha256(data).hexdigest() == row["sha256"]
@@ -123,13 +124,13 @@ def test_every_file_is_the_one_of_the_manifest_and_plausible(row):
     m, n, k = np.meshgrid(grid.m, grid.n, grid.k, indexing="ij")
     recipe, device = hw.recipe(row["precision"]), hw.device(row["device"])
     moved = hw.gemm_bytes(m, n, k, **recipe.operand_bytes)
-    bound = hw.gemm_seconds(m, n, k, recipe, hw.ideal_constants(device, recipe))
+    bound = gemm_seconds(m, n, k, recipe, ideal_constants(device, recipe))
     cold = (moved > 4 * (device.l2 or 126e6)) & np.isfinite(grid.seconds)
     assert (grid.seconds[cold] > bound[cold]).all()
 
 
 def test_all_slices_of_the_issue_are_there():
-    have = {(r["device"], r["framework"], r["precision"]) for r in hw.slices()}
+    have = {(r["device"], r["framework"], r["precision"]) for r in slices()}
     blackwell = {
         (d, f, p) for d in ("GB300", "B200") for f in ("sglang", "trtllm") for p in ("bf16", "fp8", "fp8_block", "nvfp4")
     }

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import build_book
 import pytest
 import yaml
+
 from conftest import ROOT, SITE, site_pages
 
 bs4 = pytest.importorskip("bs4", reason="beautifulsoup4 is not installed")

@@ -5,12 +5,16 @@ from bisect import bisect_left, bisect_right
 from fractions import Fraction
 from pathlib import Path
 
+import hwdesign as hw
 import numpy as np
 import pytest
+from hwdesign.formulas import tiling
+from hwdesign.formulas.tiling import cluster_efficiency
+from hwdesign.lessons.studies.staircase import Staircase, fit_staircase
+from hwdesign.models.sharding import Neighbours, Tier, best_tier
+from hwdesign.timing.silicon import slices
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-import hwdesign as hw
 
 # Counted from aiconfigurator-core 0.12.0 by an independent reader, 2026-11-29: median and 90th percentile of t(m + 1) / t(m)
 # over the shapes with N x K >= 2^24 that were measured at both sizes.
@@ -46,22 +50,22 @@ def walked(n, tile, cluster, idle):
 def test_tiles_and_waves_are_those_placed_one_by_one(m, n, tile_m, tile_n, sms):
     tiles, waves, outputs, free = placed(m, n, tile_m, tile_n, sms)
     tile = {"tile_m": tile_m, "tile_n": tile_n}
-    assert hw.waves(m, n, **tile, sms=sms) == waves and outputs == m * n
-    assert hw.waves(m, n, **tile, sms=1) == tiles
+    assert tiling.waves(m, n, **tile, sms=sms) == waves and outputs == m * n
+    assert tiling.waves(m, n, **tile, sms=1) == tiles
     assert hw.tile_efficiency(m, n, **tile) == pytest.approx(outputs / (tiles * tile_m * tile_n), rel=1e-12)
     assert hw.wave_efficiency(m, n, **tile, sms=sms) == pytest.approx(tiles / (tiles + free), rel=1e-12)
 
 
 def test_one_column_more_starts_a_second_wave_on_an_a100():
     tile = {"tile_m": 256, "tile_n": 128, "sms": 108}  # NVIDIA, matrix multiplication guide
-    assert hw.waves(2304, 1536, **(tile | {"sms": 1})) == 108
-    assert hw.waves(2304, [1536, 1537], **tile).tolist() == [1, 2]
+    assert tiling.waves(2304, 1536, **(tile | {"sms": 1})) == 108
+    assert tiling.waves(2304, [1536, 1537], **tile).tolist() == [1, 2]
     assert hw.wave_efficiency(2304, [1536, 1537], **tile).tolist() == [1, 117 / 216]
 
 
 def test_waves_of_3584_tiles_on_blackwell():
     tile = {"tile_m": 128, "tile_n": 256}  # stas00/ml-engineering 744d01e
-    assert [float(hw.waves(8192, 14336, **tile, sms=sms)) for sms in (1, 148, 152)] == [3584, 25, 24]
+    assert [float(tiling.waves(8192, 14336, **tile, sms=sms)) for sms in (1, 148, 152)] == [3584, 25, 24]
 
 
 # Clusters -----------------------------------------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ tile_sizes = st.sampled_from([1, 16, 96, 128, 256])
 
 @given(st.integers(1, 6000), tile_sizes, st.integers(1, 5), st.floats(0, 1))
 def test_a_cluster_costs_what_its_tiles_cost(n, tile, tiles, idle):
-    found = hw.cluster_efficiency(n, tile=tile, cluster=tile * tiles, idle=idle)
+    found = cluster_efficiency(n, tile=tile, cluster=tile * tiles, idle=idle)
     assert found == pytest.approx(float(walked(n, tile, tile * tiles, idle)), rel=1e-12)
 
 
@@ -82,26 +86,26 @@ def test_a_cluster_costs_what_its_tiles_cost(n, tile, tiles, idle):
 def test_efficiency_is_never_above_one_and_one_only_at_multiples_of_the_cluster(n, tile, tiles, idle):
     cluster = tile * tiles
     for columns in (n, n * cluster):
-        found = hw.cluster_efficiency(columns, tile=tile, cluster=cluster, idle=idle)
+        found = cluster_efficiency(columns, tile=tile, cluster=cluster, idle=idle)
         assert 0 < found <= 1 and (found == 1) == (columns % cluster == 0)
 
 
 @pytest.mark.parametrize("idle", [0.1, 0.2, 0.3, 0.45, 0.7])
 def test_multiples_of_the_cluster_are_exactly_one_whatever_an_idle_tile_costs(idle):
-    assert set(hw.cluster_efficiency(np.arange(512, 2**16, 512), tile=256, cluster=512, idle=idle).tolist()) == {1.0}
+    assert set(cluster_efficiency(np.arange(512, 2**16, 512), tile=256, cluster=512, idle=idle).tolist()) == {1.0}
 
 
 @given(st.integers(1, 4000), st.sampled_from([64, 100, 256]), st.integers(1, 4))
 def test_at_its_ends_one_period_is_left(n, tile, tiles):
     shape = {"tile": tile, "cluster": tile * tiles}
     whole = sum(tile for _ in range(0, n, tile)), sum(tile * tiles for _ in range(0, n, tile * tiles))
-    assert [float(hw.cluster_efficiency(n, **shape, idle=idle)) for idle in (0, 1)] == [n / x for x in whole]
-    assert hw.cluster_efficiency(n, **shape, idle=0) == hw.tile_efficiency(1, n, tile_m=1, tile_n=tile)
+    assert [float(cluster_efficiency(n, **shape, idle=idle)) for idle in (0, 1)] == [n / x for x in whole]
+    assert cluster_efficiency(n, **shape, idle=0) == hw.tile_efficiency(1, n, tile_m=1, tile_n=tile)
 
 
 def test_figure_5_has_its_maxima_at_multiples_of_256_and_512():
     n = np.arange(255, 4098)
-    value = hw.cluster_efficiency(n, tile=256, cluster=512, idle=0.5)
+    value = cluster_efficiency(n, tile=256, cluster=512, idle=0.5)
     top = (value[1:-1] > value[:-2]) & (value[1:-1] > value[2:])
     at, peak = n[1:-1][top], value[1:-1][top]
     assert at.tolist() == list(range(256, 4097, 256))
@@ -114,10 +118,10 @@ def test_figure_5_has_its_maxima_at_multiples_of_256_and_512():
 
 def test_an_array_is_a_loop_over_numbers():
     n, idle = np.array([1, 255, 256, 257, 512, 513, 1281])[:, None], np.array([0, 0.25, 1.0])
-    table = hw.cluster_efficiency(n, tile=256, cluster=512, idle=idle)
+    table = cluster_efficiency(n, tile=256, cluster=512, idle=idle)
     assert table.shape == (7, 3)
-    assert table.tolist() == [[float(hw.cluster_efficiency(x, tile=256, cluster=512, idle=i)) for i in idle] for x in n[:, 0]]
-    assert np.shape(hw.cluster_efficiency(1280, tile=256, cluster=512, idle=0.5)) == ()
+    assert table.tolist() == [[float(cluster_efficiency(x, tile=256, cluster=512, idle=i)) for i in idle] for x in n[:, 0]]
+    assert np.shape(cluster_efficiency(1280, tile=256, cluster=512, idle=0.5)) == ()
 
 
 # Widths -------------------------------------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ def test_a_wish_that_is_met_or_too_small_or_halfway():
     ],
 )
 def test_the_strictest_tier_of_known_widths(width, precision, tiers):
-    assert {ways: hw.best_tier(width, ways, precision) for ways in tiers} == tiers
+    assert {ways: best_tier(width, ways, precision) for ways in tiers} == tiers
 
 
 # Staircases ---------------------------------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ def synthetic(noise=0.0):
 
 def test_a_staircase_is_recovered_from_its_times():
     m, n, seconds = synthetic()
-    fit = hw.fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
+    fit = fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
     assert {name: getattr(fit, name) for name in TRUE} == pytest.approx(TRUE, rel=1e-9) and fit.error < 1e-12
     assert np.allclose(fit.seconds(m, n), seconds, rtol=1e-12)
     assert (fit.tile, fit.sms) == (TILE, SMS)
@@ -224,16 +228,16 @@ def test_a_staircase_is_recovered_from_its_times():
 
 def test_one_percent_of_noise_moves_a_staircase_little():
     m, n, seconds = synthetic(noise=0.01)
-    fit = hw.fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
+    fit = fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
     assert {name: getattr(fit, name) for name in TRUE} == pytest.approx(TRUE, rel=0.05)
     assert 0.008 < fit.error < 0.012
-    others = [hw.fit_staircase(m, n, seconds, tile=TILE, sms=sms).error for sms in (SMS - 4, SMS + 4)]
+    others = [fit_staircase(m, n, seconds, tile=TILE, sms=sms).error for sms in (SMS - 4, SMS + 4)]
     assert min(others) > 2 * fit.error
 
 
 def test_the_fit_is_the_best_in_relative_error():
     m, n, seconds = synthetic(noise=0.05)
-    fit = hw.fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
+    fit = fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
 
     def error(staircase):
         return np.sqrt(np.mean((staircase.seconds(m, n) / seconds - 1) ** 2))
@@ -242,28 +246,28 @@ def test_the_fit_is_the_best_in_relative_error():
     for name in TRUE:
         for factor in (0.98, 1.02):
             moved = {x: getattr(fit, x) * (factor if x == name else 1) for x in TRUE}
-            assert error(hw.Staircase(**moved, tile=TILE, sms=SMS, error=0.0)) > fit.error
+            assert error(Staircase(**moved, tile=TILE, sms=SMS, error=0.0)) > fit.error
 
 
 def test_times_that_are_missing_are_skipped():
     m, n, seconds = synthetic(noise=0.01)
     gone = np.arange(len(m)) % 3 == 0
-    fit = hw.fit_staircase(m, n, np.where(gone, np.nan, seconds), tile=TILE, sms=SMS)
-    assert fit == hw.fit_staircase(m[~gone], n[~gone], seconds[~gone], tile=TILE, sms=SMS)
-    assert fit != hw.fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
+    fit = fit_staircase(m, n, np.where(gone, np.nan, seconds), tile=TILE, sms=SMS)
+    assert fit == fit_staircase(m[~gone], n[~gone], seconds[~gone], tile=TILE, sms=SMS)
+    assert fit != fit_staircase(m, n, seconds, tile=TILE, sms=SMS)
 
 
 def test_without_a_tile_a_line_is_left():
     m = np.array([128, 300, 512, 1024])
-    line = hw.fit_staircase(m, 4096, 2e-6 + 3e-9 * m)
+    line = fit_staircase(m, 4096, 2e-6 + 3e-9 * m)
     assert (line.fixed, line.per_row, line.per_wave) == pytest.approx((2e-6, 3e-9, 0), rel=1e-9)
     assert line.tile is None and line.sms is None and line.error < 1e-12
     assert line.seconds([1000, 2000], 1).tolist() == pytest.approx([5e-6, 8e-6], rel=1e-9)
 
 
 def test_times_of_a_line_broadcast_as_those_of_a_staircase():
-    line = hw.Staircase(fixed=1.0, per_row=0.5, per_wave=0.0, tile=None, sms=None, error=0.0)
-    stairs = hw.Staircase(fixed=1.0, per_row=0.5, per_wave=0.0, tile=(128, 256), sms=10, error=0.0)
+    line = Staircase(fixed=1.0, per_row=0.5, per_wave=0.0, tile=None, sms=None, error=0.0)
+    stairs = Staircase(fixed=1.0, per_row=0.5, per_wave=0.0, tile=(128, 256), sms=10, error=0.0)
     assert np.shape(stairs.seconds(4, [256, 512])) == (2,) == np.shape(line.seconds(4, [256, 512]))
 
 
@@ -273,8 +277,8 @@ def test_published_times_are_a_staircase_and_no_line(device, n):
     m = grid.m[(grid.m >= 128) & (grid.m <= 4353)]
     seconds = grid.at(m, n, 8192)
     assert len(m) == 42
-    assert hw.fit_staircase(m, n, seconds, tile=(128, 256), sms=hw.device(device).sms).error < 0.02
-    assert hw.fit_staircase(m, n, seconds).error > 0.04
+    assert fit_staircase(m, n, seconds, tile=(128, 256), sms=hw.device(device).sms).error < 0.02
+    assert fit_staircase(m, n, seconds).error > 0.04
 
 
 @pytest.mark.parametrize(("device", "sms"), [("GB300", 152), ("B200", 148)])
@@ -285,7 +289,7 @@ def test_published_times_tell_how_many_processors_there_are(device, sms):
     columns = (3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384)
     times = {n: grid.at(m, n, 8192) for n in columns}
     error = {
-        x: np.mean([hw.fit_staircase(m, n, t, tile=(128, 256), sms=x).error for n, t in times.items()]) for x in range(100, 201)
+        x: np.mean([fit_staircase(m, n, t, tile=(128, 256), sms=x).error for n, t in times.items()]) for x in range(100, 201)
     }
     assert abs(min(error, key=error.get) - sms) <= 1
 
@@ -294,7 +298,7 @@ def test_published_times_tell_how_many_processors_there_are(device, sms):
 
 
 def test_the_cliffs_cover_the_slices_that_ship():
-    ship = {(s["device"], s["precision"], s["framework"]) for s in hw.slices()}
+    ship = {(s["device"], s["precision"], s["framework"]) for s in slices()}
     assert ship - set(SLICES) == {("A100_SXM", "bf16", "trtllm")} and len(CLIFFS) == 18 * len(SLICES) == 540
 
 
@@ -317,44 +321,44 @@ def test_growth_of_time_by_one_row_is_as_counted(key):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: hw.cluster_efficiency(0, tile=256, cluster=512, idle=0.5), "n must be >= 1, got 0"),
-        (lambda: hw.cluster_efficiency(1.5, tile=256, cluster=512, idle=0.5), "n must be a whole number, got 1.5"),
-        (lambda: hw.cluster_efficiency(1, tile=0, cluster=512, idle=0.5), "tile must be >= 1, got 0"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=0, idle=0.5), "cluster must be >= 1, got 0"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=384, idle=0.5), "cluster must be a multiple of tile = 256, got 384"),
-        (lambda: hw.cluster_efficiency(1, tile=512, cluster=256, idle=0.5), "cluster must be a multiple of tile = 512, got 256"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=512, idle=-0.1), "idle must be >= 0 and <= 1, got -0.1"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=512, idle=1.1), "idle must be >= 0 and <= 1, got 1.1"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=512, idle=np.nan), "idle must be >= 0 and <= 1, got nan"),
-        (lambda: hw.cluster_efficiency(1, tile=256, cluster=512, idle="half"), "idle must be a number"),
+        (lambda: cluster_efficiency(0, tile=256, cluster=512, idle=0.5), "n must be >= 1, got 0"),
+        (lambda: cluster_efficiency(1.5, tile=256, cluster=512, idle=0.5), "n must be a whole number, got 1.5"),
+        (lambda: cluster_efficiency(1, tile=0, cluster=512, idle=0.5), "tile must be >= 1, got 0"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=0, idle=0.5), "cluster must be >= 1, got 0"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=384, idle=0.5), "cluster must be a multiple of tile = 256, got 384"),
+        (lambda: cluster_efficiency(1, tile=512, cluster=256, idle=0.5), "cluster must be a multiple of tile = 512, got 256"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=512, idle=-0.1), "idle must be >= 0 and <= 1, got -0.1"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=512, idle=1.1), "idle must be >= 0 and <= 1, got 1.1"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=512, idle=np.nan), "idle must be >= 0 and <= 1, got nan"),
+        (lambda: cluster_efficiency(1, tile=256, cluster=512, idle="half"), "idle must be a number"),
         (lambda: hw.widths_near(0, 8), "wish must be >= 1, got 0"),
         (lambda: hw.widths_near(11000, 0), "ways must be >= 1, got 0"),
         (lambda: hw.widths_near(11000, 8, "nvfp5"), "did you mean 'nvfp4'?"),
-        (lambda: hw.best_tier(0, 8), "width must be >= 1, got 0"),
-        (lambda: hw.best_tier(8, 0), "ways must be >= 1, got 0"),
-        (lambda: hw.best_tier([8, 16], 1), "width must be one number, got [8, 16]"),
+        (lambda: best_tier(0, 8), "width must be >= 1, got 0"),
+        (lambda: best_tier(8, 0), "ways must be >= 1, got 0"),
+        (lambda: best_tier([8, 16], 1), "width must be one number, got [8, 16]"),
         (lambda: hw.good_ways(8, most=0), "most must be >= 1, got 0"),
-        (lambda: hw.Neighbours(wish=0, ways=8, multiple=128), "wish must be >= 1, got 0"),
-        (lambda: hw.Neighbours(wish=100.5, ways=8, multiple=128), "wish must be a whole number, got 100.5"),
-        (lambda: hw.Tier(name="x", width=-128, ways=1, multiple=128), "width must be >= 1, got -128"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=128, sms=9), "tile must be two whole numbers"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(8, 8, 1), sms=9), "tile must be two whole numbers"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, np.inf]), "seconds must be finite"),
-        (lambda: hw.fit_staircase([8] * 5, 1, [1, 2, 3, 4, 5]), "m and n must tell rows and waves apart"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 256, [1, 2, 3, 4], tile=TILE, sms=9), "m and n must tell rows and waves apart"),
-        (lambda: hw.cluster_efficiency([1, 2, 3], tile=1, cluster=1, idle=[0.1, 0.2]), "must broadcast against each other"),
-        (lambda: hw.best_tier(8, 1, "nvfp5"), "did you mean 'nvfp4'?"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE), "must be given together, got tile = (128, 256)"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], sms=9), "tile and sms must be given together, got tile = None"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, np.nan, 4]), "seconds must hold at least 4 measured times, got 3"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 0, 4]), "seconds must be > 0, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, ["1", "x", "3", "4"]), "seconds must be a number"),
-        (lambda: hw.fit_staircase([1, 2, 0, 4], 1, [1, 2, 3, 4]), "m must be >= 1, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], -1, [1, 2, 3, 4]), "n must be >= 1, got -1"),
-        (lambda: hw.fit_staircase([1, 2, 3], 1, [1, 2, 3, 4]), "m, n, seconds must broadcast against each other"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(0, 256), sms=9), "tile_m must be >= 1, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE, sms=0), "sms must be >= 1, got 0"),
-        (lambda: hw.fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4]).seconds(0, 1), "m must be >= 1, got 0"),
+        (lambda: Neighbours(wish=0, ways=8, multiple=128), "wish must be >= 1, got 0"),
+        (lambda: Neighbours(wish=100.5, ways=8, multiple=128), "wish must be a whole number, got 100.5"),
+        (lambda: Tier(name="x", width=-128, ways=1, multiple=128), "width must be >= 1, got -128"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=128, sms=9), "tile must be two whole numbers"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(8, 8, 1), sms=9), "tile must be two whole numbers"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, np.inf]), "seconds must be finite"),
+        (lambda: fit_staircase([8] * 5, 1, [1, 2, 3, 4, 5]), "m and n must tell rows and waves apart"),
+        (lambda: fit_staircase([1, 2, 3, 4], 256, [1, 2, 3, 4], tile=TILE, sms=9), "m and n must tell rows and waves apart"),
+        (lambda: cluster_efficiency([1, 2, 3], tile=1, cluster=1, idle=[0.1, 0.2]), "must broadcast against each other"),
+        (lambda: best_tier(8, 1, "nvfp5"), "did you mean 'nvfp4'?"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE), "must be given together, got tile = (128, 256)"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], sms=9), "tile and sms must be given together, got tile = None"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, np.nan, 4]), "seconds must hold at least 4 measured times, got 3"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 0, 4]), "seconds must be > 0, got 0"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, ["1", "x", "3", "4"]), "seconds must be a number"),
+        (lambda: fit_staircase([1, 2, 0, 4], 1, [1, 2, 3, 4]), "m must be >= 1, got 0"),
+        (lambda: fit_staircase([1, 2, 3, 4], -1, [1, 2, 3, 4]), "n must be >= 1, got -1"),
+        (lambda: fit_staircase([1, 2, 3], 1, [1, 2, 3, 4]), "m, n, seconds must broadcast against each other"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=(0, 256), sms=9), "tile_m must be >= 1, got 0"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4], tile=TILE, sms=0), "sms must be >= 1, got 0"),
+        (lambda: fit_staircase([1, 2, 3, 4], 1, [1, 2, 3, 4]).seconds(0, 1), "m must be >= 1, got 0"),
     ],
 )
 def test_bad_input_is_named(call, says):

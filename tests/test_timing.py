@@ -10,20 +10,24 @@ from itertools import product
 from math import ceil, comb, inf
 
 import calibration_cases
+import hwdesign as hw
 import numpy as np
 import pytest
 from fit_calibration import fitted
-
-import hwdesign as hw
+from hwdesign.formulas.collectives import all_reduce_bytes, remote_copies
+from hwdesign.models import config
+from hwdesign.models.steps import Work
 from hwdesign.timing import calibration, kernels
+from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 from hwdesign.timing.served import served_points
+from hwdesign.timing.silicon import measurements, tables
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
 
 
 def step(name="llama-3.1-70b", card="H100_SXM", form="fp8", batch=4, context=1536, attention=None, ffn=None, **more):
     plans = {"attention": hw.Plan(**(attention or {})), "ffn": hw.Plan(**(attention if ffn is None else ffn) or {})}
-    return hw.decode_step(hw.config.load(name), card, form, batch=batch, context=context, **plans, **more)
+    return hw.decode_step(config.load(name), card, form, batch=batch, context=context, **plans, **more)
 
 
 def layers(c):
@@ -141,7 +145,7 @@ def narrow_steps(case, **more):
     attention, ffn = (hw.Plan(**plan) for plan in plans)
     given = {"batch": batch, "attention": attention, "ffn": ffn}
     for recipe, wide in ((dataclasses.replace(hw.recipe(form), kv_cache=hw.BF16), more), ("bf16", {})):
-        model = hw.config.load(name)
+        model = config.load(name)
         yield hw.decode_step(model, card, recipe, context=context, **given, **wide)
         yield hw.prefill_step(model, card, recipe, context=min(context, 8192), **given, **wide)
 
@@ -249,7 +253,7 @@ def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
 
 
 def test_stages_of_a_server_prefill_different_prompts_at_once():
-    run = {"model": hw.config.load("phi-4"), "device": "H200", "recipe": "fp8", "attention": hw.Plan(pp=2), "ffn": hw.Plan(pp=2)}
+    run = {"model": config.load("phi-4"), "device": "H200", "recipe": "fp8", "attention": hw.Plan(pp=2), "ffn": hw.Plan(pp=2)}
     prefill, decode = hw.prefill_step(**run, batch=2, context=4096).seconds, hw.decode_step(**run, batch=64, context=4160).seconds
     token = hw.time_per_output_token(**run, concurrency=64, input_tokens=4096, output_tokens=128)
     assert token == pytest.approx(decode + 63 / 128 * prefill / 2)  # `prefill`: one of the two prompts passes both stages
@@ -304,7 +308,7 @@ def test_ring_of_chunks_sends_the_bytes_of_an_all_reduce(ranks):
         for r, packet in [(r, held[r, (r - turn) % ranks].copy()) for r in range(ranks)]:
             there, sent[r] = ((r + 1) % ranks, (r - turn) % ranks), sent[r] + 2 * packet.size
             held[there] = packet + (held[there] if turn < ranks - 1 else 0)
-    assert (held == data.sum(0)).all() and (sent == hw.all_reduce_bytes(2.0 * ranks * 5, ranks)).all()
+    assert (held == data.sum(0)).all() and (sent == all_reduce_bytes(2.0 * ranks * 5, ranks)).all()
 
 
 @pytest.mark.parametrize(("top_k", "experts", "ep"), [(8, 256, 8), (8, 256, 64), (4, 128, 4), (6, 128, 128)])
@@ -312,7 +316,7 @@ def test_remote_copies_equal_a_draw_of_experts(top_k, experts, ep):
     rng = np.random.default_rng(0)
     chosen, home = rng.random((20000, experts)).argpartition(top_k)[:, :top_k] // (experts // ep), rng.integers(0, ep, 20000)
     copies = np.mean([len(set(ranks) - {own}) for ranks, own in zip(chosen.tolist(), home.tolist(), strict=True)])
-    assert copies == pytest.approx(hw.remote_copies(top_k, experts, ep), rel=0.01)
+    assert copies == pytest.approx(remote_copies(top_k, experts, ep), rel=0.01)
 
 
 @pytest.mark.parametrize("card", ["A100_SXM", "H100_SXM", "H100_PCIE", "GB200", "GB300", "MI300X", "RTX_4090"])
@@ -322,11 +326,11 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     work = {"flops": a * b * h, "cache_elements": 256 * a * b, "batch": a, "context": b, "heads": h, "kv_heads": 1, "size": 256}
     experts = hw.Experts(tokens=a, pairs=8 * a, touched=np.minimum(a, h), local=h, hidden=b, width=c)
     math, recipe = device.peak_flops("bf16"), hw.recipe("bf16")
-    times = {"gemm": hw.gemm_kernel_seconds(a, b, c, device, recipe, calibration.constants("gemm", card, "bf16"))}
+    times = {"gemm": gemm_kernel_seconds(a, b, c, device, recipe, calibration.constants("gemm", card, "bf16"))}
     for name in ("moe", "moe_fused"):
         times[name] = kernels.expert_seconds(experts, 1, 1, device, math, calibration.constants(name, card, "fp8_block"))
     for name in ("attention_decode", "mla_decode", "attention_prefill", "mla_prefill"):
-        run = hw.Work(**work, latent=1088 * (name[0] == "m"), queries=1 if name.endswith("decode") else np.minimum(b, d))
+        run = Work(**work, latent=1088 * (name[0] == "m"), queries=1 if name.endswith("decode") else np.minimum(b, d))
         model = kernels.decode_attention_seconds if name.endswith("decode") else kernels.prefill_attention_seconds
         times[name] = model(run, 2, device, math, calibration.constants(name, card, "bf16"))
     for name, model in (("all-reduce", "all_reduce"), ("ring", "ring"), ("dispatch", "all_to_all"), ("combine", "all_to_all")):
@@ -345,12 +349,12 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     (lambda: step(wide=("ffn", "atention")), f"wide must be one of {', '.join(PARTS)}, got 'atention'; did you mean 'attention'"),
     (lambda: step(wide="head"), "wide must be one of attention, .*, got 'head'"),
     (lambda: step(wide=[None]), "wide must be one of attention, .*, got None"),
-    (lambda: hw.prefill_step(hw.config.load("phi-4"), "H200", "fp8", batch=1, context=9, wide="router"), "wide must .* 'router'"),
+    (lambda: hw.prefill_step(config.load("phi-4"), "H200", "fp8", batch=1, context=9, wide="router"), "wide must .* 'router'"),
     (lambda: step(framework="tgi"), "framework must be one of sglang, trtllm, vllm, got 'tgi'"),
-    (lambda: hw.measurements("gemm"), "table must be one of .*attention_decode.* got 'gemm'"),
-    (lambda: hw.measurements("moe"), "device must be one of GB300, .* for moe, got None"),
-    (lambda: hw.measurements("mla_decode", "A100_SXM"), "device must be one of GB300, .* for mla_decode, got 'A100_SXM'"),
-    (lambda: hw.measurements("moe", "GB300", top_k=8), "column must be one of .*tokens.* got 'top_k'"),
+    (lambda: measurements("gemm"), "table must be one of .*attention_decode.* got 'gemm'"),
+    (lambda: measurements("moe"), "device must be one of GB300, .* for moe, got None"),
+    (lambda: measurements("mla_decode", "A100_SXM"), "device must be one of GB300, .* for mla_decode, got 'A100_SXM'"),
+    (lambda: measurements("moe", "GB300", top_k=8), "column must be one of .*tokens.* got 'top_k'"),
     (lambda: calibration.constants("softmax", "GB300", "bf16"), "operation must be one of .* got 'softmax'"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(call, says):
@@ -358,12 +362,12 @@ def test_wrong_arguments_are_named(call, says):
         call()
 
 
-@pytest.mark.parametrize("file", {row["file"]: None for row in hw.tables()})
+@pytest.mark.parametrize("file", {row["file"]: None for row in tables()})
 def test_tables_are_the_files_they_were(file):
-    rows = [row for row in hw.tables() if row["file"] == file]
+    rows = [row for row in tables() if row["file"] == file]
     assert {row["sha256"] for row in rows} == {hashlib.sha256(DATA.joinpath(file).read_bytes()).hexdigest()}
     card = rows[0]["device"] if file.endswith(".npz") else None  # one file for each device
-    columns = hw.measurements(file.removesuffix(".csv").removesuffix(f"_{card}.npz"), card)
+    columns = measurements(file.removesuffix(".csv").removesuffix(f"_{card}.npz"), card)
     assert {len(values) for values in columns.values()} == {sum(int(row["rows"]) for row in rows)}
     assert 0 < columns["tpot" if "tpot" in columns else "seconds"].min() < 0.1
 

@@ -1,12 +1,11 @@
 """What the last chapter shows: the gallery of verdicts, pairs of published servers, and its figures."""
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign.advice.case import Case
 from hwdesign.lessons import figures
-from hwdesign.lessons.verdicts import SHORT, checklist_table, gallery, served_pairs, verdict_cost
+from hwdesign.lessons.studies.verdicts import SHORT, checklist_table, gallery, served_pairs, verdict_cost
 from hwdesign.models import config
 
 EIGHT = {"attention": hw.Plan(tp=8), "ffn": hw.Plan(tp=8)}

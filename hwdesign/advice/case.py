@@ -54,17 +54,23 @@ def as_model(source):
     if isinstance(source, Model):
         return source
     if not isinstance(source, str | os.PathLike | dict):
-        raise ValueError(f"model must be a Model, the path of a config.json or a shipped name, got {visible(repr(source))}")
+        raise ValueError(
+            f"model must be a Model, the path of a config.json or a shipped name, got {visible(repr(source))}"
+        )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
     try:  # no link is followed: in a cache of the hub it leads to a file without a name
-        return Model.from_config(os.path.abspath(source) if Path(source).stem == "config" else source)
+        return Model.from_config(
+            os.path.abspath(source) if Path(source).stem == "config" else source
+        )
     except FileNotFoundError:
         said = Path(source).name.removesuffix(".json").lower()
         near = difflib.get_close_matches(said, config.names(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
         what = f"there is no file '{visible(str(source), 200)}'"
-        raise ValueError(f"model must be the path of a config.json or a shipped name: {what}; {hint}") from None
+        raise ValueError(
+            f"model must be the path of a config.json or a shipped name: {what}; {hint}"
+        ) from None
 
 
 def config_path(source):
@@ -137,14 +143,18 @@ class Case:
         model, plans = as_model(self.model), {"attention": self.attention, "ffn": self.ffn}
         for name, plan in plans.items():
             if not isinstance(plan, Plan | None):
-                raise ValueError(f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}")
+                raise ValueError(
+                    f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}"
+                )
         attention, ffn = (plan or Plan() for plan in plans.values())
         if attention.gpus != ffn.gpus:
             told = f"got {attention.gpus} and {ffn.gpus}: {plan_text(attention, ffn)}"
             raise ValueError(f"attention and ffn must use the same GPUs, {told}")
         same_gpus(attention, ffn)
         if attention.ep > 1 or attention.gather or ffn.kvp > 1:
-            raise ValueError(f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got {plan_text(attention, ffn)}")
+            raise ValueError(
+                f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got {plan_text(attention, ffn)}"
+            )
         values = {
             "model": model,
             "device": as_device(self.device),
@@ -158,9 +168,13 @@ class Case:
             object.__setattr__(self, name, value)
         if self.recipe.math.rate not in self.device.dense_peak:
             peaks = ", ".join(self.device.dense_peak)
-            raise ValueError(f"recipe must multiply in a format of {self.device.name} ({peaks}), got {self.recipe.name!r}")
+            raise ValueError(
+                f"recipe must multiply in a format of {self.device.name} ({peaks}), got {self.recipe.name!r}"
+            )
         if attention.pp > len(self.model.blocks):
-            raise ValueError(f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got {attention.pp}")
+            raise ValueError(
+                f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got {attention.pp}"
+            )
         if self.gpus > 1 and not self.device.link_bandwidth:
             raise ValueError(
                 f"device must have a link to share a model over {self.gpus} GPUs, got {self.device.name} without one"
@@ -185,7 +199,12 @@ class Case:
         """Time of the decode step, None where the plans cannot run."""
         if self.refusal:
             return None
-        load = {"batch": self.batch, "context": self.context, "attention": self.attention, "ffn": self.ffn}
+        load = {
+            "batch": self.batch,
+            "context": self.context,
+            "attention": self.attention,
+            "ffn": self.ffn,
+        }
         return decode_step(self.model, self.device, self.recipe, **load)
 
     @property
@@ -200,7 +219,10 @@ class Case:
     def layouts(self):
         """Pairs of plans over the same GPUs and stages, as a list."""
         stages = {"pp": self.attention.pp}
-        return [(replace(a, **stages), replace(f, **stages)) for a, f in layouts(self.model, self.gpus // self.attention.pp)]
+        return [
+            (replace(a, **stages), replace(f, **stages))
+            for a, f in layouts(self.model, self.gpus // self.attention.pp)
+        ]
 
     def fastest(self, pairs):
         """This case under the fastest of these pairs of plans; None if none fits into memory, though its own plans do."""
@@ -215,7 +237,11 @@ class Case:
 
     def low(self, part):
         """Format of a part's weights."""
-        return self.recipe.weights if part in self.model.low_precision_parts(self.recipe) else as_recipe("bf16").weights
+        return (
+            self.recipe.weights
+            if part in self.model.low_precision_parts(self.recipe)
+            else as_recipe("bf16").weights
+        )
 
 
 def change(case, **changes):
@@ -275,7 +301,9 @@ def plan_text(attention, ffn):
         return "one GPU"
     parts = []
     for name, plan in (("attention", attention), ("ffn", ffn)):
-        ways = [f"{way}={getattr(plan, way)}" for way in WAYS if way != "pp" and getattr(plan, way) > 1] or ["tp=1"]
+        ways = [
+            f"{way}={getattr(plan, way)}" for way in WAYS if way != "pp" and getattr(plan, way) > 1
+        ] or ["tp=1"]
         parts.append(f"--{name} {','.join([*ways, *(['gather'] if plan.gather else [])])}")
     return " ".join([*parts, *([f"--pp {attention.pp}"] if attention.pp > 1 else [])])
 
@@ -314,13 +342,17 @@ def parse_plan(name, text):
         way, _, value = (x.strip() for x in item.partition("="))
         if way in found or way not in (*WAYS[:-1], "gather"):
             known = f"{', '.join(WAYS[:-1])} and gather"
-            raise ValueError(f"{name} must be ways like tp=8,kvp=4 out of {known}, each once, got {text!r}")
+            raise ValueError(
+                f"{name} must be ways like tp=8,kvp=4 out of {known}, each once, got {text!r}"
+            )
         if way == "gather" and not value:
             found[way] = True
         elif way != "gather" and re.fullmatch("[1-9][0-9]{0,4}", value):
             found[way] = int(value)
         else:
-            raise ValueError(f"{name} must give whole numbers from 1 to 99999, as in tp=8, got {item.strip()!r}")
+            raise ValueError(
+                f"{name} must give whole numbers from 1 to 99999, as in tp=8, got {item.strip()!r}"
+            )
     return Plan(**found)
 
 
@@ -360,5 +392,9 @@ def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
     if gpus % ep:
         more, verb = ep // math.gcd(gpus, ep), "add" if gpus == 1 else "take"
         hint = f"{verb} --tp {attention.tp * more} or --dp {attention.dp * more}"
-        raise ValueError(f"ep must divide the {gpus} GPU{'s' * (gpus > 1)} of tp x kvp x dp, got {ep}: {hint}")
-    return attention, Plan(tp=gpus // ep, ep=ep, pp=pp) if ep > 1 else Plan(tp=gpus // dp, dp=dp, pp=pp)
+        raise ValueError(
+            f"ep must divide the {gpus} GPU{'s' * (gpus > 1)} of tp x kvp x dp, got {ep}: {hint}"
+        )
+    return attention, Plan(tp=gpus // ep, ep=ep, pp=pp) if ep > 1 else Plan(
+        tp=gpus // dp, dp=dp, pp=pp
+    )

@@ -72,7 +72,10 @@ class Checklist:
 
     def __str__(self):
         wide = max(len(v.status) for v in self.verdicts)
-        lines = (f"{v.guideline} {v.status:<{wide}}  {'; '.join(map(_short, v.findings)) or v.reason}" for v in self.verdicts)
+        lines = (
+            f"{v.guideline} {v.status:<{wide}}  {'; '.join(map(_short, v.findings)) or v.reason}"
+            for v in self.verdicts
+        )
         return "\n".join([self._title, *lines])
 
     @property
@@ -151,9 +154,13 @@ def checklist(case, limits=None):
     ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
     """
     if not isinstance(case, Case):
-        raise ValueError(f"case must be a Case, as in Case(model='gpt2'), got {visible(repr(case))}")
+        raise ValueError(
+            f"case must be a Case, as in Case(model='gpt2'), got {visible(repr(case))}"
+        )
     if not isinstance(limits, Limits | None):
-        raise ValueError(f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}")
+        raise ValueError(
+            f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}"
+        )
     limits = limits or Limits()
     found = verdicts(case, limits)
     later = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix
@@ -162,8 +169,12 @@ def checklist(case, limits=None):
         if not finding.fix:
             return finding
         pairs = zip(found, later(finding.fix.case), strict=True)
-        pairs = [(b, a) for b, a in pairs if b.status != "not modelled"]  # what could not be judged did not get worse
-        worse = tuple((b.guideline, b.status, a.status) for b, a in pairs if RANK[a.status] > RANK[b.status])
+        pairs = [
+            (b, a) for b, a in pairs if b.status != "not modelled"
+        ]  # what could not be judged did not get worse
+        worse = tuple(
+            (b.guideline, b.status, a.status) for b, a in pairs if RANK[a.status] > RANK[b.status]
+        )
         return replace(finding, fix=replace(finding.fix, worsens=worse))
 
     done = tuple(replace(v, findings=tuple(told(f) for f in v.findings)) for v in found)

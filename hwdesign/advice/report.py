@@ -37,7 +37,12 @@ def as_object(reports, errors=()):
     'fail'
     """
     tool = {"name": "hwdesign", "version": __version__}
-    return {"version": 1, "tool": tool, "reports": [report.facts for report in reports], "errors": list(errors)}
+    return {
+        "version": 1,
+        "tool": tool,
+        "reports": [report.facts for report in reports],
+        "errors": list(errors),
+    }
 
 
 def render(reports, form, *, errors=(), width=100, colour=False):
@@ -79,5 +84,12 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     if choice("format", form, {name: name for name in FORMATS}) == "text":
         return text(reports, errors, width=width, colour=colour)
     if form in ("json", "sarif"):
-        return json.dumps((sarif if form == "sarif" else as_object)(reports, errors), indent=1, allow_nan=False) + "\n"
+        return (
+            json.dumps(
+                (sarif if form == "sarif" else as_object)(reports, errors),
+                indent=1,
+                allow_nan=False,
+            )
+            + "\n"
+        )
     return (markdown if form == "markdown" else page)(reports, errors)

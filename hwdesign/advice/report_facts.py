@@ -18,8 +18,15 @@ from hwdesign.units import fmt
 
 MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not applicable": "n/a", "not modelled": "?"}
 SUMMED = ("fail", "warn", "ok", "not applicable", "not modelled")
-ORIGIN = {"option": "as asked", "checkpoint": "the checkpoint's", "default": "default, the config names no quantization"}
-SHAPE = {"warn": "; a warning for the shape alone", "fail": "; a failure since engines refuse the shape"}
+ORIGIN = {
+    "option": "as asked",
+    "checkpoint": "the checkpoint's",
+    "default": "default, the config names no quantization",
+}
+SHAPE = {
+    "warn": "; a warning for the shape alone",
+    "fail": "; a failure since engines refuse the shape",
+}
 SHARE = {6: "a prompt's time, in which GPUs wait"}
 OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
@@ -78,20 +85,35 @@ class Report:
         """Model, GPUs and what is loudest about them, as (name, rest)."""
         case, fits = self.checklist.case, self.facts["fits"]
         gpus = f"{case.gpus} x " if case.gpus > 1 else ""
-        return visible(case.model.name), f"on {gpus}{case.device.name}{', DOES NOT FIT' if fits is False else ''}"
+        return visible(
+            case.model.name
+        ), f"on {gpus}{case.device.name}{', DOES NOT FIT' if fits is False else ''}"
 
     @property
     def loud(self):
         """Labels of the head that nobody may overlook, as a set."""
-        return {"step"} if self.checklist.case.refusal else set() if self.facts["fits"] else {"memory"}
+        return (
+            {"step"} if self.checklist.case.refusal else set() if self.facts["fits"] else {"memory"}
+        )
 
     @functools.cached_property
     def facts(self):
         """Everything as plain values whose names carry the unit, see report.schema.json; texts of others are made visible."""
-        case, spent, limits = self.checklist.case, self.checklist.case.breakdown, self.checklist.limits
+        case, spent, limits = (
+            self.checklist.case,
+            self.checklist.case.breakdown,
+            self.checklist.limits,
+        )
         model = case.model
-        sizes = {"parameters": model.parameters, "layers": len(model.blocks), "hidden_size": model.hidden_size}
-        notes = [*self.warned, *([f"uncalibrated: {'; '.join(spent.notes)}"] if spent and spent.notes else [])]
+        sizes = {
+            "parameters": model.parameters,
+            "layers": len(model.blocks),
+            "hidden_size": model.hidden_size,
+        }
+        notes = [
+            *self.warned,
+            *([f"uncalibrated: {'; '.join(spent.notes)}"] if spent and spent.notes else []),
+        ]
         return {
             "config": visible(self.source, 4096), "status": self.status,
             "model": {"name": visible(model.name), **sizes, "vocab_size": model.vocab_size},
@@ -110,7 +132,9 @@ class Report:
     def head(self):
         """What was judged and how, as pairs of a label and a text."""
         facts, case = self.facts, self.checklist.case
-        said = {name: " (default)" if name in self.defaults else "" for name in (*OPTIONS, "limits")}
+        said = {
+            name: " (default)" if name in self.defaults else "" for name in (*OPTIONS, "limits")
+        }
         gpus = f": {case.gpus} GPUs" if case.gpus > 1 else ""
         limits = f"warning from {100 * facts['warn_share']:g} %, failure from {100 * facts['fail_share']:g} % of the step"
         yield "config", facts["config"]
@@ -119,19 +143,31 @@ class Report:
         yield "device", case.device.name + said["device"]
         yield "recipe", f"{case.recipe.name} ({ORIGIN[self.recipe_from]})"
         yield "plans", plan_text(case.attention, case.ffn) + gpus + said["attention"]
-        yield "load", f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}"
+        yield (
+            "load",
+            f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}",
+        )
         if case.refusal:
             yield "step", f"THE PLANS CANNOT RUN IT: {facts['refusal']}"
         else:
             used, room = facts["memory_bytes"] / 1e9, facts["capacity_bytes"] / 1e9
             yield "step", f"{fmt(case.seconds, 's')} for one token of each sequence"
             if facts["fits"]:
-                yield "memory", f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits"
+                yield (
+                    "memory",
+                    f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits",
+                )
             else:
-                yield "memory", f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory"
+                yield (
+                    "memory",
+                    f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory",
+                )
         yield "limits", limits + said["limits"]
         if self.ignored:
-            yield "ignored", f"guideline{'s' * (len(self.ignored) > 1)} {', '.join(map(str, self.ignored))}, as asked"
+            yield (
+                "ignored",
+                f"guideline{'s' * (len(self.ignored) > 1)} {', '.join(map(str, self.ignored))}, as asked",
+            )
         yield from (("note", note) for note in facts["notes"])
 
     @property
@@ -139,8 +175,14 @@ class Report:
         """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in words."""
         parts = [] if self.checklist.fits is not False else ["does not fit: FAIL"]
         for ignored in (False, True):
-            found = [v["status"] for v in self.facts["verdicts"] if (v["guideline"] in self.ignored) is ignored]
-            counts = ", ".join(f"{found.count(status)} {status}" for status in SUMMED if status in found)
+            found = [
+                v["status"]
+                for v in self.facts["verdicts"]
+                if (v["guideline"] in self.ignored) is ignored
+            ]
+            counts = ", ".join(
+                f"{found.count(status)} {status}" for status in SUMMED if status in found
+            )
             parts += [f"{'ignored: ' * ignored}{counts}"] if counts else []
         return "; ".join(parts)
 
@@ -161,21 +203,38 @@ class Report:
         shape = cost is not None and cost < self.facts[f"{status}_share"]
         yield (
             "cost",
-            "unknown" if cost is None else f"{percent(cost)} of {SHARE.get(guideline, 'the step')}" + SHAPE[status] * shape,
+            "unknown"
+            if cost is None
+            else f"{percent(cost)} of {SHARE.get(guideline, 'the step')}" + SHAPE[status] * shape,
         )
         yield "fix", fix["text"] if fix else "none found"
         if not fix:
             return
         if changed := changes(fix):
             yield "change", changed
-        price = {"width": fix["width_share"] or None, "parameters": fix["parameters_share"], "step": fix["step_share"]}
+        price = {
+            "width": fix["width_share"] or None,
+            "parameters": fix["parameters_share"],
+            "step": fix["step_share"],
+        }
         words = [f"{name} {_signed(share)}" for name, share in price.items() if share is not None]
         words += [f"step {fmt(fix['step_seconds'], 's')}"] if fix["step_share"] is None else []
-        worse = [f"guideline {w['guideline']} worse: {w['before']} -> {w['after']}" for w in fix["worsens"]]
+        worse = [
+            f"guideline {w['guideline']} worse: {w['before']} -> {w['after']}"
+            for w in fix["worsens"]
+        ]
         yield "price", f"{', '.join(words)}; makes {', '.join(worse) or 'no guideline worse'}"
-        if guideline in PUZZLES and None not in (cost, fix["step_share"]) and abs(cost + fix["step_share"]) >= 5e-4:
+        if (
+            guideline in PUZZLES
+            and None not in (cost, fix["step_share"])
+            and abs(cost + fix["step_share"]) >= 5e-4
+        ):
             yield "note", PUZZLES[guideline]
-        if new := [note for note in fix["notes"] if note not in getattr(self.checklist.case.breakdown, "notes", ())]:
+        if new := [
+            note
+            for note in fix["notes"]
+            if note not in getattr(self.checklist.case.breakdown, "notes", ())
+        ]:
             yield "note", f"uncalibrated: {'; '.join(new)}"
 
 
@@ -216,7 +275,9 @@ def judge(source, *, limits=None, ignore=(), **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model, device = as_model(source), as_device(given.get("device", Case.device))
-        recipe_from = "option" if "recipe" in given else "checkpoint" if model.quantization else "default"
+        recipe_from = (
+            "option" if "recipe" in given else "checkpoint" if model.quantization else "default"
+        )
         known = [r.name for r in RECIPES.values() if r.math.rate in device.dense_peak]
         if recipe_from == "checkpoint" and model.quantization not in known:
             one = f"one of {', '.join(known)}, for {device.name} does not multiply the checkpoint's format"
@@ -224,11 +285,22 @@ def judge(source, *, limits=None, ignore=(), **options):
         found = checklist(Case(**{**given, "model": model, "device": device}), limits)
     case = found.case
     if case.refusal and not found.findings:
-        raise ValueError(f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: {case.refusal}")
+        raise ValueError(
+            f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: {case.refusal}"
+        )
     source = os.fspath(source) if isinstance(source, str | os.PathLike) else visible(model.name)
-    defaults = tuple(name for name in (*OPTIONS, "limits") if name not in given and not (name == "limits" and limits))
+    defaults = tuple(
+        name
+        for name in (*OPTIONS, "limits")
+        if name not in given and not (name == "limits" and limits)
+    )
     warned = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    told = {"recipe_from": recipe_from, "defaults": defaults, "ignored": tuple(ignore), "warned": warned}
+    told = {
+        "recipe_from": recipe_from,
+        "defaults": defaults,
+        "ignored": tuple(ignore),
+        "warned": warned,
+    }
     return Report(source=source, checklist=found, **told)
 
 
@@ -268,13 +340,25 @@ def _ways(case, part):
 
 
 def _verdict(verdict):
-    said = {"status": verdict.status, "reason": visible(verdict.reason, 500), "chapter_url": chapter(verdict.guideline)}
+    said = {
+        "status": verdict.status,
+        "reason": visible(verdict.reason, 500),
+        "chapter_url": chapter(verdict.guideline),
+    }
     found = [_finding(finding) for finding in verdict.findings]
-    return {"guideline": verdict.guideline, "title": TITLES[verdict.guideline], **said, "findings": found}
+    return {
+        "guideline": verdict.guideline,
+        "title": TITLES[verdict.guideline],
+        **said,
+        "findings": found,
+    }
 
 
 def _finding(finding):
-    texts = {name: visible(getattr(finding, name), 500) for name in ("dimension", "value", "rule", "status")}
+    texts = {
+        name: visible(getattr(finding, name), 500)
+        for name in ("dimension", "value", "rule", "status")
+    }
     return {**texts, "cost_share": _plain(finding.cost), "fix": finding.fix and _fix(finding.fix)}
 
 
@@ -288,10 +372,16 @@ def _fix(fix):
     }
     return {
         "text": visible(fix.text, 500),
-        "change": {name: {"before": before[name], "after": after[name]} for name in before if before[name] != after[name]},
+        "change": {
+            name: {"before": before[name], "after": after[name]}
+            for name in before
+            if before[name] != after[name]
+        },
         **{name: _plain(value) for name, value in price.items()},
         "notes": list(fix.case.breakdown.notes),
-        "worsens": [dict(zip(("guideline", "before", "after"), worse, strict=True)) for worse in fix.worsens],
+        "worsens": [
+            dict(zip(("guideline", "before", "after"), worse, strict=True)) for worse in fix.worsens
+        ],
     }
 
 
@@ -300,8 +390,15 @@ def _shape(case):
     model = case.model
     kinds = list(model.block_counts)
     parts = [part for block in model.block_counts for part in (block.mixer, block.ffn)]
-    found = {name: {getattr(p, key) for p in parts if isinstance(p, kind)} for name, (kind, key) in SIZES.items()}
-    sizes = {"hidden_size": model.hidden_size, "layers": len(model.blocks), "vocab_size": model.vocab_size}
+    found = {
+        name: {getattr(p, key) for p in parts if isinstance(p, kind)}
+        for name, (kind, key) in SIZES.items()
+    }
+    sizes = {
+        "hidden_size": model.hidden_size,
+        "layers": len(model.blocks),
+        "vocab_size": model.vocab_size,
+    }
     sizes |= {name: sorted(values - {0, None}) for name, values in found.items()}
     sizes["layer_kinds"] = [kinds.index(block) for block in model.blocks] if kinds[1:] else []
     return {**sizes, "recipe": case.recipe.name, **{part: _ways(case, part) for part in WAYS}}
@@ -312,4 +409,6 @@ def _plain(value):
 
 
 def _signed(share):
-    return f"{100 * share:+.1f} %" if abs(share) >= 5e-4 else "within 0.1 %" if share else "unchanged"
+    return (
+        f"{100 * share:+.1f} %" if abs(share) >= 5e-4 else "within 0.1 %" if share else "unchanged"
+    )

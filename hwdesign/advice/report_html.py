@@ -40,7 +40,9 @@ def page(reports, errors=()):
     frame = resources.files("hwdesign.advice").joinpath("report.html").read_text(encoding="utf-8")
     title = f"hwdesign check: {', '.join(' '.join(report.title) for report in reports[:3])}{', ...' if reports[3:] else ''}"
     title = title if reports else "hwdesign check: nothing judged"
-    filled = string.Template(frame).substitute(title=html.escape(title), version=__version__, body="\n".join(body))
+    filled = string.Template(frame).substitute(
+        title=html.escape(title), version=__version__, body="\n".join(body)
+    )
     return filled.encode("ascii", "xmlcharrefreplace").decode()
 
 
@@ -49,18 +51,26 @@ def _section(report):
     head = f"<h2>{html.escape(' '.join(report.title))} {_mark(report.facts)}</h2>\n<p>{html.escape(report.summary)}</p>"
     columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
     rows = (
-        f"<td>{_mark(v)}</td>{_linked(v, report.mark(v['guideline']))}<td>{html.escape(report.why(v))}</td>" for v in verdicts
+        f"<td>{_mark(v)}</td>{_linked(v, report.mark(v['guideline']))}<td>{html.escape(report.why(v))}</td>"
+        for v in verdicts
     )
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     table = f"<table>\n<caption>Seven guidelines</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
     found = [_article(report, finding, v) for v in verdicts for finding in v["findings"]]
-    parts = [head, _list(report.head, "head", report.loud), table, *(["<h3>Findings</h3>", *found] if found else [])]
+    parts = [
+        head,
+        _list(report.head, "head", report.loud),
+        table,
+        *(["<h3>Findings</h3>", *found] if found else []),
+    ]
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
 def _article(report, finding, verdict):
     number = verdict["guideline"]
-    what = html.escape(f"Guideline {number}: {finding['dimension']} {finding['value']}{report.mark(number)}")
+    what = html.escape(
+        f"Guideline {number}: {finding['dimension']} {finding['value']}{report.mark(number)}"
+    )
     read = f"<dt>read</dt><dd>{_link(verdict)}</dd>" if verdict["chapter_url"] else ""
     return f"<article>\n<h4>{_mark(finding)} {what}</h4>\n{_list(report.details(finding, number), more=read)}\n</article>"
 
@@ -82,5 +92,8 @@ def _mark(item):
 def _list(pairs, name="details", loud=(), more=""):
     """Labels and what they say; what is loud in a colour of its own besides its capitals."""
     kinds = dict.fromkeys(loud, ' class="loud"')
-    cells = "".join(f"<dt>{label}</dt><dd{kinds.get(label, '')}>{html.escape(words)}</dd>" for label, words in pairs)
+    cells = "".join(
+        f"<dt>{label}</dt><dd{kinds.get(label, '')}>{html.escape(words)}</dd>"
+        for label, words in pairs
+    )
     return f'<dl class="{name}">{cells}{more}</dl>'

@@ -13,7 +13,9 @@ from hwdesign.advice.checklist import CHAPTERS, TITLES
 from hwdesign.advice.report_facts import chapter
 from hwdesign.models import config
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 LEVELS = {"fail": "error", "warn": "warning"}
 RULES = {
     1: "A product of matrices is fastest when N and K are near each other and neither is tiny: no narrow experts, no "
@@ -32,12 +34,23 @@ KEYS = {  # dimension -> keys of a config that carry it, the first that is there
     "vocabulary": ("vocab_size",),
     "layers": ("num_hidden_layers", "n_layer", "num_layers"),
     "feed-forward width": ("block_configs", "intermediate_size", "n_inner"),
-    "shared expert width": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "n_shared_experts"),
+    "shared expert width": (
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "n_shared_experts",
+    ),
     "expert width": ("moe_intermediate_size", "intermediate_size"),
     "query latent": ("q_lora_rank",),
     "latent": ("kv_lora_rank",),
     "Mamba heads": ("mamba_num_heads",),
-    "key-value heads": ("num_key_value_heads", "n_head_kv", "num_kv_heads", "num_query_groups", "num_attention_heads", "n_head"),
+    "key-value heads": (
+        "num_key_value_heads",
+        "n_head_kv",
+        "num_kv_heads",
+        "num_query_groups",
+        "num_attention_heads",
+        "n_head",
+    ),
     "query heads": ("num_attention_heads", "n_head"),
     "recipe": ("quantization_config", "torch_dtype", "dtype"),
 }
@@ -45,7 +58,9 @@ MEMORY = {
     "id": "hwdesign/0-memory",
     "name": "Memory",
     "shortDescription": {"text": "Weights and cache fit into memory."},
-    "fullDescription": {"text": "Weights and cache of the load fit into the memory of the fullest GPU."},
+    "fullDescription": {
+        "text": "Weights and cache of the load fit into the memory of the fullest GPU."
+    },
     "help": {"text": "Take more GPUs, a smaller format, fewer sequences or a shorter context."},
     "defaultConfiguration": {"level": "error"},
     "properties": {"tags": ["hardware", "memory"]},
@@ -85,11 +100,21 @@ def sarif(reports, errors=()):
         told += [("note", f"{name}: {note}") for note in report.facts["notes"]]
     notices = [{"level": level, "message": _message(words)} for level, words in told]
     run = {
-        "tool": {"driver": {"name": "hwdesign", "semanticVersion": __version__, "rules": [*map(_rule, TITLES), MEMORY]}},
+        "tool": {
+            "driver": {
+                "name": "hwdesign",
+                "semanticVersion": __version__,
+                "rules": [*map(_rule, TITLES), MEMORY],
+            }
+        },
         "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notices}],
         "columnKind": "utf16CodeUnits",
         "results": [result for report in reports for result in _results(report)],
-        "properties": {"reports": [{k: v for k, v in report.facts.items() if k != "verdicts"} for report in reports]},
+        "properties": {
+            "reports": [
+                {k: v for k, v in report.facts.items() if k != "verdicts"} for report in reports
+            ]
+        },
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -142,7 +167,10 @@ def _rule(guideline):
         "name": "".join(word.title() for word in CHAPTERS[guideline].split("_")[1:]),
         "shortDescription": {"text": f"{TITLES[guideline]}."},
         "fullDescription": {"text": RULES[guideline]},
-        "help": {"text": f"{about} {more}", "markdown": f"{about}\n\n{f'[Read on]({address})' if address else more}"},
+        "help": {
+            "text": f"{about} {more}",
+            "markdown": f"{about}\n\n{f'[Read on]({address})' if address else more}",
+        },
         **link,
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["hardware", "performance"]},
@@ -164,7 +192,10 @@ def _results(report):
     uri = uri if uri.startswith("file:") else quote(os.fsencode(uri.replace(os.sep, "/")))
     if report.need:
         what = f"{' '.join(report.title)}: {report.need}."
-        yield {**_located(MEMORY["id"], len(TITLES), "error", what, uri, 1), **_prints(MEMORY["id"], uri)}
+        yield {
+            **_located(MEMORY["id"], len(TITLES), "error", what, uri, 1),
+            **_prints(MEMORY["id"], uri),
+        }
     for verdict in report.facts["verdicts"]:
         for finding in verdict["findings"] if verdict["guideline"] not in report.ignored else ():
             yield _result(report, verdict["guideline"], finding, uri, lines)
@@ -190,7 +221,11 @@ def _located(rule, index, level, words, uri, line):
 
 
 def _prints(*identity):
-    return {"partialFingerprints": {"hwdesign/v1": hashlib.sha256("\n".join(identity).encode()).hexdigest()[:32]}}
+    return {
+        "partialFingerprints": {
+            "hwdesign/v1": hashlib.sha256("\n".join(identity).encode()).hexdigest()[:32]
+        }
+    }
 
 
 def _message(words):

@@ -45,8 +45,14 @@ def text(reports, errors=(), *, width=100, colour=False):
 
     def row(label, words, code=None):
         start = f"  {label:<{LABEL - 3}} "
-        whole = re.sub(" (=|%|->) ?", lambda found: found[0].replace(" ", "\xa0"), words)  # no new line before an equals sign
-        lines = words if words.startswith("https://") else textwrap.fill(whole, width - LABEL, break_on_hyphens=False)
+        whole = re.sub(
+            " (=|%|->) ?", lambda found: found[0].replace(" ", "\xa0"), words
+        )  # no new line before an equals sign
+        lines = (
+            words
+            if words.startswith("https://")
+            else textwrap.fill(whole, width - LABEL, break_on_hyphens=False)
+        )
         lines = textwrap.indent(start + lines.replace("\xa0", " "), " " * LABEL)[LABEL:]
         return lines.replace(label, paint(label, code), 1) if code else lines
 
@@ -63,13 +69,24 @@ def text(reports, errors=(), *, width=100, colour=False):
         for verdict in report.facts["verdicts"]:
             for finding in verdict["findings"]:
                 mark = MARKS[finding["status"]]
-                words = f"{finding['dimension']}: {finding['value']}{report.mark(verdict['guideline'])}"
-                yield "\n" + row(f"{mark:<4} {verdict['guideline']}", words, COLOURS[finding["status"]])
-                yield from (row(f"  {label}", words) for label, words in report.details(finding, verdict["guideline"]))
+                words = (
+                    f"{finding['dimension']}: {finding['value']}{report.mark(verdict['guideline'])}"
+                )
+                yield "\n" + row(
+                    f"{mark:<4} {verdict['guideline']}", words, COLOURS[finding["status"]]
+                )
+                yield from (
+                    row(f"  {label}", words)
+                    for label, words in report.details(finding, verdict["guideline"])
+                )
                 if address := verdict["chapter_url"]:
                     yield row("  read", address)
         mark = paint(MARKS[report.status], COLOURS[report.status])
-        yield f"\n{report.summary}".replace("FAIL", mark) if report.need else f"\n{mark}: {report.summary}"
+        yield (
+            f"\n{report.summary}".replace("FAIL", mark)
+            if report.need
+            else f"\n{mark}: {report.summary}"
+        )
 
     def every():
         yield _count(reports, errors)
@@ -110,16 +127,24 @@ def markdown(reports, errors=()):
     """
     parts = ["\n".join(_markdown_lines(report)) for report in reports]
     if len(reports) + len(errors) > 1 or errors:
-        words = (f"{code_span(r.facts['config'])}{', does not fit' * bool(r.need)}" for r in reports)
+        words = (
+            f"{code_span(r.facts['config'])}{', does not fit' * bool(r.need)}" for r in reports
+        )
         rows = [f"| {_mark(r.facts)} | {what} |" for r, what in zip(reports, words, strict=True)]
         rows += [f"| **bad** | {code_span(error, 600)} |" for error in errors]
-        parts.insert(0, "\n".join([f"{_count(reports, errors)}\n", "| | config |", "| :-- | :-- |", *rows]))
+        parts.insert(
+            0, "\n".join([f"{_count(reports, errors)}\n", "| | config |", "| :-- | :-- |", *rows])
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def _count(reports, errors):
     found = [*(report.status for report in reports), *(["not judged"] * len(errors))]
-    counts = (f"{found.count(status)} {status}" for status in ("fail", "warn", "ok", "not judged") if status in found)
+    counts = (
+        f"{found.count(status)} {status}"
+        for status in ("fail", "warn", "ok", "not judged")
+        if status in found
+    )
     return f"{len(found)} config{'s' * (len(found) > 1)}: {', '.join(counts)}"
 
 
@@ -137,9 +162,15 @@ def _markdown_lines(report):
         for finding in verdict["findings"]:
             what = markdown_text(f"{finding['dimension']}: {finding['value']}")
             yield f"- {_mark(finding)} guideline {verdict['guideline']}: **{what}**{report.mark(verdict['guideline'])}"
-            yield from (f"  - {label}: {markdown_text(words)}" for label, words in report.details(finding, verdict["guideline"]))
+            yield from (
+                f"  - {label}: {markdown_text(words)}"
+                for label, words in report.details(finding, verdict["guideline"])
+            )
     yield "\nJudged:\n"
-    yield from (f"- {label}: {code_span(words) if label == 'config' else markdown_text(words)}" for label, words in report.head)
+    yield from (
+        f"- {label}: {code_span(words) if label == 'config' else markdown_text(words)}"
+        for label, words in report.head
+    )
 
 
 def _mark(item):

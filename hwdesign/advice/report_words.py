@@ -40,7 +40,9 @@ def changes(fix):
     for name, change in fix["change"].items():
         if name in ("attention", "ffn", "layer_kinds"):
             continue
-        before, after = (x if isinstance(x, list) else [x] for x in (change["before"], change["after"]))
+        before, after = (
+            x if isinstance(x, list) else [x] for x in (change["before"], change["after"])
+        )
         new = Counter(str(x) for x in after if x not in before)
         named = named and bool(new) and new <= told
         told -= new

@@ -47,11 +47,18 @@ def near_square(case, limits):
     """
     if case.refusal:
         return Verdict.cannot(1, case)
-    done = step(case.model, batch=case.batch, context=case.context, attention=case.attention, ffn=case.ffn)
-    products = [g for g in done.gemms if g.part not in ("router", "head") and g.n > 1]  # a gate has N = 1
+    done = step(
+        case.model, batch=case.batch, context=case.context, attention=case.attention, ffn=case.ffn
+    )
+    products = [
+        g for g in done.gemms if g.part not in ("router", "head") and g.n > 1
+    ]  # a gate has N = 1
     least = min(products, key=lambda g: min(g.n, g.k))
     reason = f"smallest side on a GPU: {least.name}, N = {least.n:.0f}, K = {least.k:.0f}"
-    for dimension, sibling in (("expert width", shapes.merged_experts), ("feed-forward width", shapes.squarer)):
+    for dimension, sibling in (
+        ("expert width", shapes.merged_experts),
+        ("feed-forward width", shapes.squarer),
+    ):
         last = case
         while (
             (model := _near(case.model, sibling(last.model)))
@@ -118,15 +125,30 @@ def wide_over_deep(case, limits):
         return Verdict.of(3, reason)
     new = change(case, model=shapes.wider(model, low, ways=case.attention.tp * case.attention.kvp))
     if not new or new.model.hidden_size / shapes.depth(new.model) < low:
-        return Verdict(guideline=3, status="not modelled", reason=f"{reason}; a wider sibling does not run under these plans")
+        return Verdict(
+            guideline=3,
+            status="not modelled",
+            reason=f"{reason}; a wider sibling does not run under these plans",
+        )
     rest, less = (c.seconds - float(c.breakdown.terms["attention"]) for c in (case, new))
     cost, wide = max(0.0, (rest - less) / case.seconds), new.model
     if (status := limits.grade(cost)) == "ok":
         return Verdict.of(3, f"{reason}; the depth costs {percent(cost)} of the step")
-    text, price = f"{len(wide.blocks)} layers of hidden size {wide.hidden_size}", wide.hidden_size / model.hidden_size - 1
+    text, price = (
+        f"{len(wide.blocks)} layers of hidden size {wide.hidden_size}",
+        wide.hidden_size / model.hidden_size - 1,
+    )
     fix = Fix(text=text, case=new, before=case, width=price) if _near(model, wide) else None
     rule = f"hidden size over layers at least {low:.0f}"
-    finding = Finding(guideline=3, dimension="layers", value=str(len(model.blocks)), rule=rule, status=status, cost=cost, fix=fix)
+    finding = Finding(
+        guideline=3,
+        dimension="layers",
+        value=str(len(model.blocks)),
+        rule=rule,
+        status=status,
+        cost=cost,
+        fix=fix,
+    )
     return Verdict.of(3, reason, [finding])
 
 
@@ -161,8 +183,14 @@ def low_precision(case, limits):
     if case.refusal:
         return Verdict.cannot(4, case)
     peaks, now = case.device.dense_peak, case.recipe
-    names = [name for name, rate in (("fp8", "fp8"), ("nvfp4", "fp4")) if rate in peaks] or ["w4a16"]
-    tried = [new for name in names if (new := change(case, recipe=name)) and _bits(new.recipe) < _bits(now)]
+    names = [name for name, rate in (("fp8", "fp8"), ("nvfp4", "fp4")) if rate in peaks] or [
+        "w4a16"
+    ]
+    tried = [
+        new
+        for name in names
+        if (new := change(case, recipe=name)) and _bits(new.recipe) < _bits(now)
+    ]
     reason = f"{now.name} on {case.device.name}"
     if "attention" not in case.model.low_precision_parts(now):
         reason += f"; the checkpoint keeps attention in BF16, {percent(case.breakdown.share('projections'))} of the step"
@@ -172,12 +200,21 @@ def low_precision(case, limits):
     cost = case.gain(best)
     if (status := limits.grade(cost)) == "ok":
         return Verdict.of(
-            4, f"{reason}; {best.recipe.name} would {f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}"
+            4,
+            f"{reason}; {best.recipe.name} would {f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}",
         )
     reason += f"; {best.recipe.name} saves {percent(cost)}"
     fix = Fix(text=f"recipe {best.recipe.name}", case=best, before=case)
     rule = "the lowest precision that the device multiplies"
-    finding = Finding(guideline=4, dimension="recipe", value=now.name, rule=rule, status=status, cost=cost, fix=fix)
+    finding = Finding(
+        guideline=4,
+        dimension="recipe",
+        value=now.name,
+        rule=rule,
+        status=status,
+        cost=cost,
+        fix=fix,
+    )
     return Verdict.of(4, reason, [finding])
 
 
@@ -217,19 +254,28 @@ def wide_experts(case, limits):
     if experts is None:
         return Verdict(guideline=5, status="not applicable", reason="a dense model has no experts")
     if case.gpus == case.attention.pp:
-        return Verdict(guideline=5, status="not applicable", reason="one GPU holds all experts of a layer")
+        return Verdict(
+            guideline=5, status="not applicable", reason="one GPU holds all experts of a layer"
+        )
     refused = bool(case.refusal) and "experts" in case.refusal
     if case.refusal and not refused:
         return Verdict.cannot(5, case)
     plan, rows = case.ffn, case.batch * experts.top_k / experts.num_experts
-    reason = case.refusal or f"each expert sees {rows:.3g} of {case.batch} tokens; ep = {plan.ep}, tp = {plan.tp}"
+    reason = (
+        case.refusal
+        or f"each expert sees {rows:.3g} of {case.batch} tokens; ep = {plan.ep}, tp = {plan.tp}"
+    )
     reason += _wider_ep(case, limits)
     best = case.fastest([(a, f) for a, f in case.layouts() if a == case.attention])
     cost = case.gain(best) if best and not refused else None
     if (status := limits.grade(cost, "warn" if refused else "ok")) == "ok":
         return Verdict.of(5, reason)
     reason += "" if refused else f"; another plan saves {percent(cost)}"
-    rule = "the GPUs of ep divide the experts" if refused else "the fastest plan of the experts on these GPUs"
+    rule = (
+        "the GPUs of ep divide the experts"
+        if refused
+        else "the fastest plan of the experts on these GPUs"
+    )
     return Verdict.of(5, reason, [_plan_finding(5, case, best, "ffn", rule, status, cost)])
 
 
@@ -239,7 +285,10 @@ def _wider_ep(case, limits):
     times = 2 ** (room.bit_length() - 1) if room else 1
     if times < 2 or case.ffn.ep == 1 or case.refusal:
         return ""
-    plans = {"attention": replace(case.attention, dp=case.attention.dp * times), "ffn": replace(case.ffn, ep=case.ffn.ep * times)}
+    plans = {
+        "attention": replace(case.attention, dp=case.attention.dp * times),
+        "ffn": replace(case.ffn, ep=case.ffn.ep * times),
+    }
     new = change(case, batch=case.batch * times, **plans)
     if not new or case.gain(new) < limits.warn:
         return ""
@@ -249,7 +298,15 @@ def _wider_ep(case, limits):
 def _plan_finding(guideline, case, best, part, rule, status, cost):
     value = plan_text(case.attention, case.ffn).partition(f"--{part} ")[2].partition(" ")[0]
     fix = best and Fix(text=plan_text(best.attention, best.ffn), case=best, before=case)
-    return Finding(guideline=guideline, dimension=f"{part} plan", value=value, rule=rule, status=status, cost=cost, fix=fix)
+    return Finding(
+        guideline=guideline,
+        dimension=f"{part} plan",
+        value=value,
+        rule=rule,
+        status=status,
+        cost=cost,
+        fix=fix,
+    )
 
 
 def regular_layers(case, limits):
@@ -292,7 +349,9 @@ def regular_layers(case, limits):
     unequal, new = len(set(shapes.stage_blocks(model, split))) > 1, None
     if unequal and (new := change(case, model=shapes.regular(model, stages))):
         equal = _idle(*_block_times(new), equal_counts(len(new.model.blocks), stages))
-        unequal = equal < cost - 1e-9  # else the last of the equal stages, which has the head besides, is longer still
+        unequal = (
+            equal < cost - 1e-9
+        )  # else the last of the equal stages, which has the head besides, is longer still
     kinds = len(model.block_counts)
     told = f"{len(model.blocks)} in stages of {', '.join(map(str, split if stages <= 8 else dict.fromkeys(split)))}"
     reason = f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; GPUs wait {percent(cost)} of the time"
@@ -304,12 +363,16 @@ def regular_layers(case, limits):
     found = {"guideline": 6, "status": status, "cost": cost}
     if not unequal:
         value, rule = f"the head besides {split[-1]} layers", "every stage takes the same time"
-        return Verdict.of(6, reason, [Finding(dimension="last stage", value=value, rule=rule, **found)])
+        return Verdict.of(
+            6, reason, [Finding(dimension="last stage", value=value, rule=rule, **found)]
+        )
     counts = ", ".join(f"{n} x {block.kind}" for block, n in new.model.block_counts.items())
     text = f"{len(new.model.blocks)} layers in {stages} equal stages: {counts}"
     fix = Fix(text=text, case=new, before=case) if _near(model, new.model) else None
     rule = "every stage holds the same layers"
-    return Verdict.of(6, reason, [Finding(dimension="layers", value=told, rule=rule, fix=fix, **found)])
+    return Verdict.of(
+        6, reason, [Finding(dimension="layers", value=told, rule=rule, fix=fix, **found)]
+    )
 
 
 def equal_counts(layers, stages):
@@ -339,8 +402,14 @@ def equal_counts(layers, stages):
 
 
 def _block_times(case):
-    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1), "batch": case.attention.dp}
-    return block_times(case.model, case.device, case.recipe, context=min(CHUNK, case.context), **plans)
+    plans = {
+        "attention": replace(case.attention, pp=1),
+        "ffn": replace(case.ffn, pp=1),
+        "batch": case.attention.dp,
+    }
+    return block_times(
+        case.model, case.device, case.recipe, context=min(CHUNK, case.context), **plans
+    )
 
 
 def _idle(times, rest, split):
@@ -378,7 +447,11 @@ def decoupled(case, limits):
     'not applicable'
     """
     if case.gpus == case.attention.pp:
-        return Verdict(guideline=7, status="not applicable", reason="one GPU: attention and feed-forward part share it")
+        return Verdict(
+            guideline=7,
+            status="not applicable",
+            reason="one GPU: attention and feed-forward part share it",
+        )
     if case.refusal:
         return Verdict.cannot(7, case)
     copies = _copies(case)
@@ -403,8 +476,20 @@ def _same_ffn(case):
 
 def _copies(case):
     """GPUs that hold the same part of the cache, at most over the kinds of layers."""
-    kv = [getattr(b.mixer, "num_kv_heads", 1) for b in case.model.block_counts if b.mixer and b.mixer.cache_elements]
+    kv = [
+        getattr(b.mixer, "num_kv_heads", 1)
+        for b in case.model.block_counts
+        if b.mixer and b.mixer.cache_elements
+    ]
     return max((max(1.0, case.attention.tp / n) for n in kv), default=1.0)
 
 
-RULES = {1: near_square, 2: multiples, 3: wide_over_deep, 4: low_precision, 5: wide_experts, 6: regular_layers, 7: decoupled}
+RULES = {
+    1: near_square,
+    2: multiples,
+    3: wide_over_deep,
+    4: low_precision,
+    5: wide_experts,
+    6: regular_layers,
+    7: decoupled,
+}

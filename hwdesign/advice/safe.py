@@ -34,13 +34,25 @@ def visible(text, limit=80):
     >>> print(visible("a\x1b[31m\u202eb\n::error::c"))
     a\x1b[31m\u202eb\x0a:\x3aerror:\x3ac
     """
-    seen = "".join(c if c.isprintable() and not INVISIBLE.match(c) else _escape(ord(c)) for c in text[:limit])
+    seen = "".join(
+        c if c.isprintable() and not INVISIBLE.match(c) else _escape(ord(c)) for c in text[:limit]
+    )
     seen = seen.replace("::", r":\x3a").replace("##", r"#\x23")
-    return seen if len(text) <= limit and len(seen) <= limit else f"{seen[:limit]}... ({len(text)} characters)"
+    return (
+        seen
+        if len(text) <= limit and len(seen) <= limit
+        else f"{seen[:limit]}... ({len(text)} characters)"
+    )
 
 
 def _escape(code):
-    return rf"\x{code:02x}" if code < 0x100 else rf"\u{code:04x}" if code < 0x10000 else rf"\U{code:08x}"
+    return (
+        rf"\x{code:02x}"
+        if code < 0x100
+        else rf"\u{code:04x}"
+        if code < 0x10000
+        else rf"\U{code:08x}"
+    )
 
 
 def code_span(text, limit=200):

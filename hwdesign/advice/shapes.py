@@ -68,13 +68,20 @@ def merged_experts(model):
     4096
     """
     experts = [b.ffn for b in model.block_counts if isinstance(b.ffn, MoE)]
-    if not experts or any(e.num_experts % 2 or e.top_k % 2 or e.width * 2**0.5 >= model.hidden_size for e in experts):
+    if not experts or any(
+        e.num_experts % 2 or e.top_k % 2 or e.width * 2**0.5 >= model.hidden_size for e in experts
+    ):
         return None
 
     def change(block):
         if not isinstance(ffn := block.ffn, MoE):
             return block
-        return replace(block, ffn=replace(ffn, num_experts=ffn.num_experts // 2, top_k=ffn.top_k // 2, width=2 * ffn.width))
+        return replace(
+            block,
+            ffn=replace(
+                ffn, num_experts=ffn.num_experts // 2, top_k=ffn.top_k // 2, width=2 * ffn.width
+            ),
+        )
 
     return mapped(model, change)
 
@@ -120,7 +127,10 @@ def squarer(model):
         mixer, matrices = block.mixer, 3 if block.ffn.gated else 2
         spent = 0
         if mixer:
-            before, after = (sum(w.elements for w in mixer.weights(h) if w.matmul) for h in (model.hidden_size, hidden))
+            before, after = (
+                sum(w.elements for w in mixer.weights(h) if w.matmul)
+                for h in (model.hidden_size, hidden)
+            )
             spent = after - before
         width = (block.ffn.width * model.hidden_size - spent / matrices) / hidden
         return replace(block, ffn=replace(block.ffn, width=max(128, round(width / 128) * 128)))
@@ -147,7 +157,11 @@ def aspect_band():
     [87, 140]
     """
     models = [config.load(name) for name in config.names()]
-    dense = [m for m in models if not any(isinstance(b.ffn, MoE) for b in m.block_counts) and m.parameters > 7e9]
+    dense = [
+        m
+        for m in models
+        if not any(isinstance(b.ffn, MoE) for b in m.block_counts) and m.parameters > 7e9
+    ]
     aspects = [m.hidden_size / depth(m) for m in dense]
     return min(aspects), max(aspects)
 
@@ -175,7 +189,10 @@ def depth(model):
     >>> len(nano.blocks), depth(nano)
     (52, 29)
     """
-    return max(sum(block.mixer is not None for block in model.blocks), sum(block.ffn is not None for block in model.blocks))
+    return max(
+        sum(block.mixer is not None for block in model.blocks),
+        sum(block.ffn is not None for block in model.blocks),
+    )
 
 
 def wider(model, aspect, *, ways=1):
@@ -219,7 +236,11 @@ def wider(model, aspect, *, ways=1):
         blocks = _thinned(model, target)
         factor = (layers / len(blocks)) ** 0.5
         hidden = max(128, int(np.ceil(model.hidden_size * factor / 128)) * 128)
-        if hidden / depth(replace(model, blocks=blocks)) >= aspect or len(blocks) <= len(model.block_counts) or target == 1:
+        if (
+            hidden / depth(replace(model, blocks=blocks)) >= aspect
+            or len(blocks) <= len(model.block_counts)
+            or target == 1
+        ):
             break
         target -= 1
 
@@ -237,7 +258,9 @@ def wider(model, aspect, *, ways=1):
             rank = mixer.q_rank and scaled(mixer.q_rank, 128)
             mixer = replace(mixer, num_heads=scaled(mixer.num_heads, ways), q_rank=rank)
         elif isinstance(mixer, Mamba2):
-            mixer = replace(mixer, num_heads=scaled(mixer.num_heads, int(np.lcm(mixer.groups, ways))))
+            mixer = replace(
+                mixer, num_heads=scaled(mixer.num_heads, int(np.lcm(mixer.groups, ways)))
+            )
         if ffn:
             ffn = replace(ffn, width=scaled(ffn.width, 128))
         if isinstance(ffn, MoE) and ffn.shared_width:
@@ -290,17 +313,31 @@ def regular(model, stages):
     (60, ['dense', 'MoE 8 of 256'])
     """
     (stages,) = whole(stages=stages)
-    size = {block: sum(w.stored * w.elements for w in block.weights(model.hidden_size)) for block in model.block_counts}
+    size = {
+        block: sum(w.stored * w.elements for w in block.weights(model.hidden_size))
+        for block in model.block_counts
+    }
     kinds = sorted(size, key=lambda block: -size[block] * model.block_counts[block])
-    each = [_multiples(model.block_counts[block], stages)[: 2 if place < CHOICES else 1] for place, block in enumerate(kinds)]
+    each = [
+        _multiples(model.block_counts[block], stages)[: 2 if place < CHOICES else 1]
+        for place, block in enumerate(kinds)
+    ]
 
     def change(counts):
         more = [n - model.block_counts[block] for block, n in zip(kinds, counts, strict=True)]
-        return abs(sum(n * size[block] for block, n in zip(kinds, more, strict=True))), sum(map(abs, more)), counts
+        return (
+            abs(sum(n * size[block] for block, n in zip(kinds, more, strict=True))),
+            sum(map(abs, more)),
+            counts,
+        )
 
     counts = dict(zip(kinds, min(itertools.product(*each), key=change), strict=True))
     order = {block: model.blocks.index(block) for block in counts}
-    places = [(j * stages / n, order[block], block) for block, n in counts.items() for j in range(n // stages)]
+    places = [
+        (j * stages / n, order[block], block)
+        for block, n in counts.items()
+        for j in range(n // stages)
+    ]
     stage = tuple(block for *_, block in sorted(places, key=lambda place: place[:2]))
     return replace(model, blocks=stage * stages)
 

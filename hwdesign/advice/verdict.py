@@ -57,11 +57,15 @@ class Limits:
     def __post_init__(self):
         warn, fail = (single(name, getattr(self, name)) for name in ("warn", "fail"))
         if not 0 < warn <= fail <= 1:
-            raise ValueError(f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and {fail:g}")
+            raise ValueError(
+                f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and {fail:g}"
+            )
 
     def grade(self, cost, least="ok"):
         """Status of a cost, or `least` if that is worse."""
-        by_cost = "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
+        by_cost = (
+            "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
+        )
         return max(by_cost, least, key=RANK.get)
 
 
@@ -142,4 +146,8 @@ class Verdict:
     @classmethod
     def cannot(cls, guideline, case):
         """That nothing can be said, since the plans cannot run the model."""
-        return cls(guideline=guideline, status="not modelled", reason=f"the plans cannot run this model: {case.refusal}")
+        return cls(
+            guideline=guideline,
+            status="not modelled",
+            reason=f"the plans cannot run this model: {case.refusal}",
+        )

@@ -18,8 +18,17 @@ CARRIED = {
     "latent": (LatentAttention, "kv_rank", "attention", "projections"),
     "query latent": (LatentAttention, "q_rank", "attention", "projections"),
 }
-PARTS = {"ffn": ("ffn", "shared experts"), "experts": ("experts",), "projections": ("attention", "mamba"), "head": ("head",)}
-WHY = {"format": "whole scale blocks", "kernel": "rows in pieces of 16 bytes", "tile 128": "full tiles"}
+PARTS = {
+    "ffn": ("ffn", "shared experts"),
+    "experts": ("experts",),
+    "projections": ("attention", "mamba"),
+    "head": ("head",),
+}
+WHY = {
+    "format": "whole scale blocks",
+    "kernel": "rows in pieces of 16 bytes",
+    "tile 128": "full tiles",
+}
 BETTER = ("tile 256", "tile 512")  # worth having, but no rule
 
 
@@ -64,22 +73,41 @@ def multiples(case, limits):
         if broken := [t for t in tiers.values() if not t.ok and t.name not in BETTER]:
             found.append(_finding(case, name, broken, limits))
     whole = all(finding.dimension == "heads" for finding in found)
-    reason = f"all shares of widths are multiples of {min(passed)}" if whole else "some shares are no multiples of 128"
-    reason = f"heads do not spread evenly; {reason}" if found and found[0].dimension == "heads" else reason
+    reason = (
+        f"all shares of widths are multiples of {min(passed)}"
+        if whole
+        else "some shares are no multiples of 128"
+    )
+    reason = (
+        f"heads do not spread evenly; {reason}"
+        if found and found[0].dimension == "heads"
+        else reason
+    )
     return Verdict.of(2, reason, found)
 
 
 def _widths(case):
     """(name, width, ways, part) of what is checked, each once."""
     model, ffn, attention = case.model, case.ffn, case.attention
-    low = next((part for part in model.parameters_by_part() if part in model.low_precision_parts(case.recipe)), "head")
+    low = next(
+        (
+            part
+            for part in model.parameters_by_part()
+            if part in model.low_precision_parts(case.recipe)
+        ),
+        "head",
+    )
     out = [("hidden size", model.hidden_size, 1, low), ("vocabulary", model.vocab_size, 1, "head")]
-    owners = 1 if ffn.gather else min(ffn.ep, max(1, attention.dp // ffn.dp))  # groups that bring their own tokens
+    owners = (
+        1 if ffn.gather else min(ffn.ep, max(1, attention.dp // ffn.dp))
+    )  # groups that bring their own tokens
     inside = ffn.tp * ffn.ep // owners
     ways = {"feed-forward width": inside, "expert width": ffn.tp, "shared expert width": inside}
     for block in model.block_counts:
         for name, (kind, key, part, _) in CARRIED.items():
-            if width := next((getattr(x, key) for x in (block.mixer, block.ffn) if isinstance(x, kind)), None):
+            if width := next(
+                (getattr(x, key) for x in (block.mixer, block.ffn) if isinstance(x, kind)), None
+            ):
                 out.append((name, width, ways.get(name, 1), part))
         if isinstance(mixer := block.mixer, SelfAttention):
             out.append(("query heads", mixer.num_heads * mixer.head_dim, attention.tp, "attention"))
@@ -88,21 +116,35 @@ def _widths(case):
 
 def _finding(case, name, broken, limits):
     width, ways, first = broken[0].width, broken[0].ways, broken[0]
-    padded = name == "vocabulary" or (name == "expert width" and case.low("experts").bits == 4 and case.recipe.math.bits == 4)
+    padded = name == "vocabulary" or (
+        name == "expert width" and case.low("experts").bits == 4 and case.recipe.math.bits == 4
+    )
     least = "warn" if padded or first.name.startswith("tile") else "fail"
     good = broken[-1].next_width  # of the strictest rule, tile 128
     model = _resized(case.model, name, width, good, ways)
     new = change(case, model=model)
     cost, text = new and _waste(case, new, name), f"{name} {good}"
     if name == "query heads":
-        heads = next(now.mixer for old, now in zip(case.model.blocks, model.blocks, strict=True) if old != now)
+        heads = next(
+            now.mixer
+            for old, now in zip(case.model.blocks, model.blocks, strict=True)
+            if old != now
+        )
         good, text = heads.num_heads * heads.head_dim, f"{heads.num_heads} query heads"
     fix = new and Fix(text=text, case=new, before=case, width=good / width - 1)
     if name == "expert width" and ways > 1:
         fix = _less_cut(case, width, good) or fix
     value = f"{width} / {ways} = {first.local:g}" if ways > 1 else str(width)
     rule = f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''}, for {WHY[first.name]}"
-    return Finding(guideline=2, dimension=name, value=value, rule=rule, status=limits.grade(cost, least), cost=cost, fix=fix)
+    return Finding(
+        guideline=2,
+        dimension=name,
+        value=value,
+        rule=rule,
+        status=limits.grade(cost, least),
+        cost=cost,
+        fix=fix,
+    )
 
 
 def _less_cut(case, width, most):
@@ -113,7 +155,9 @@ def _less_cut(case, width, most):
         if attention == case.attention and tile.next_width < most:
             good.setdefault(tile.next_width, []).append((attention, ffn))
     for wide, pairs in sorted(good.items()):
-        new = replace(case, model=_resized(case.model, "expert width", width, wide, 1)).fastest(pairs)
+        new = replace(case, model=_resized(case.model, "expert width", width, wide, 1)).fastest(
+            pairs
+        )
         if new and (new.breakdown.feasible or not case.breakdown.feasible):
             text = f"{f'expert width {wide}, ' if wide > width else ''}experts less cut: {plan_text(new.attention, new.ffn)}"
             return Fix(text=text, case=new, before=case, width=wide / width - 1)
@@ -139,7 +183,9 @@ def _carried(model, term):
 def _resized(model, name, old, new, ways):
     """The model with another width; query heads come in whole groups."""
     if name in ("hidden size", "vocabulary"):
-        return replace(model, **{name.replace(" ", "_") if name == "hidden size" else "vocab_size": new})
+        return replace(
+            model, **{name.replace(" ", "_") if name == "hidden size" else "vocab_size": new}
+        )
     kind, key, *_ = CARRIED.get(name, (None, None))
 
     def resize(block):
@@ -147,7 +193,11 @@ def _resized(model, name, old, new, ways):
         for place, part in parts.items():
             if kind and isinstance(part, kind) and getattr(part, key) == old:
                 parts[place] = replace(part, **{key: new})
-            if name == "query heads" and isinstance(part, SelfAttention) and part.num_heads * part.head_dim == old:
+            if (
+                name == "query heads"
+                and isinstance(part, SelfAttention)
+                and part.num_heads * part.head_dim == old
+            ):
                 parts[place] = _more_heads(part, ways)
         return replace(block, **parts)
 
@@ -170,14 +220,25 @@ def _heads(case):
         ways = plan.tp * plan.kvp if isinstance(mixer, Mamba2) else plan.tp
         if _shards(mixer, ways):
             continue
-        new = case.fastest([(a, f) for a, f in case.layouts() if all(_shards(b.mixer, a.tp) for b in case.model.block_counts)])
+        new = case.fastest(
+            [
+                (a, f)
+                for a, f in case.layouts()
+                if all(_shards(b.mixer, a.tp) for b in case.model.block_counts)
+            ]
+        )
         queries = f"{mixer.num_heads} {'Mamba' if isinstance(mixer, Mamba2) else 'query'} heads"
         if mixer.num_heads % ways:
             value, rule = f"{queries} over {ways} GPUs", "the GPUs divide the heads"
         else:
-            value, rule = f"{mixer.num_kv_heads} key-value heads over {ways} GPUs", "one divides the other"
+            value, rule = (
+                f"{mixer.num_kv_heads} key-value heads over {ways} GPUs",
+                "one divides the other",
+            )
         fix = new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)
-        return [Finding(guideline=2, dimension="heads", value=value, rule=rule, status="fail", fix=fix)]
+        return [
+            Finding(guideline=2, dimension="heads", value=value, rule=rule, status="fail", fix=fix)
+        ]
     return []
 
 

@@ -74,7 +74,9 @@ class Device:
 
     def __reduce__(self):  # a read-only mapping cannot be pickled
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _revive, (values | {name: dict(values[name]) for name in ("dense_peak", "sparse_peak")},)
+        return _revive, (
+            values | {name: dict(values[name]) for name in ("dense_peak", "sparse_peak")},
+        )
 
     def peak_flops(self, fmt):
         """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device multiplies."""
@@ -191,7 +193,11 @@ def device(name):
     key = _key(name) if isinstance(name, str) else name
     if isinstance(key, str) and key in AMBIGUOUS:
         taken, why = AMBIGUOUS[key]
-        warnings.warn(f"device {name!r} does not name a form factor: taking {taken} ({why})", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"device {name!r} does not name a form factor: taking {taken} ({why})",
+            UserWarning,
+            stacklevel=2,
+        )
         name = taken
     return choice("device", name, _devices(), normal=_key)
 

@@ -61,19 +61,43 @@ class Precision:
 
 
 FP32 = Precision(name="fp32", label="FP32", bits=32, rate="fp32")
-TF32 = Precision(name="tf32", label="TF32", bits=32, rate="tf32")  # stored as FP32, multiplied with 10 mantissa bits
+TF32 = Precision(
+    name="tf32", label="TF32", bits=32, rate="tf32"
+)  # stored as FP32, multiplied with 10 mantissa bits
 BF16 = Precision(name="bf16", label="BF16", bits=16, rate="bf16")
 FP16 = Precision(name="fp16", label="FP16", bits=16, rate="fp16")
 FP8 = Precision(name="fp8", label="FP8", bits=8, rate="fp8")
-FP8_1X128 = Precision(name="fp8_1x128", label="FP8 1x128", bits=8, block=(1, 128), scale_bits=32, rate="fp8")
-FP8_128X128 = Precision(name="fp8_128x128", label="FP8 128x128", bits=8, block=(128, 128), scale_bits=32, rate="fp8")
+FP8_1X128 = Precision(
+    name="fp8_1x128", label="FP8 1x128", bits=8, block=(1, 128), scale_bits=32, rate="fp8"
+)
+FP8_128X128 = Precision(
+    name="fp8_128x128", label="FP8 128x128", bits=8, block=(128, 128), scale_bits=32, rate="fp8"
+)
 MXFP8 = Precision(name="mxfp8", label="MXFP8", bits=8, block=(1, 32), scale_bits=8, rate="fp8")
 MXFP4 = Precision(name="mxfp4", label="MXFP4", bits=4, block=(1, 32), scale_bits=8, rate="fp4")
 NVFP4 = Precision(name="nvfp4", label="NVFP4", bits=4, block=(1, 16), scale_bits=8, rate="fp4")
 INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")
-INT4_G128 = Precision(name="int4_g128", label="INT4 g128", bits=4, block=(1, 128), scale_bits=16, rate="int4")
+INT4_G128 = Precision(
+    name="int4_g128", label="INT4 g128", bits=4, block=(1, 128), scale_bits=16, rate="int4"
+)
 
-PRECISIONS = {p.name: p for p in (FP32, TF32, BF16, FP16, FP8, FP8_1X128, FP8_128X128, MXFP8, MXFP4, NVFP4, INT8, INT4_G128)}
+PRECISIONS = {
+    p.name: p
+    for p in (
+        FP32,
+        TF32,
+        BF16,
+        FP16,
+        FP8,
+        FP8_1X128,
+        FP8_128X128,
+        MXFP8,
+        MXFP4,
+        NVFP4,
+        INT8,
+        INT4_G128,
+    )
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +133,14 @@ class Recipe:
 
 
 def _recipe(name, weights, activations, outputs, kv_cache, math):
-    return Recipe(name=name, weights=weights, activations=activations, outputs=outputs, kv_cache=kv_cache, math=math)
+    return Recipe(
+        name=name,
+        weights=weights,
+        activations=activations,
+        outputs=outputs,
+        kv_cache=kv_cache,
+        math=math,
+    )
 
 
 RECIPES = {
@@ -153,7 +184,11 @@ def precision(name):
     >>> precision("NVFP4").bytes
     0.5625
     """
-    return name if isinstance(name, Precision) else choice("precision", name, PRECISIONS, normal=str.lower)
+    return (
+        name
+        if isinstance(name, Precision)
+        else choice("precision", name, PRECISIONS, normal=str.lower)
+    )
 
 
 def recipe(name):

@@ -9,7 +9,9 @@ import numpy as np
 from hwdesign._check import dims, numbers, scalar_or_array
 
 
-def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal=False, window=None):
+def attention_flops(
+    queries, context, num_heads, head_dim, v_dim=None, *, causal=False, window=None
+):
     """FLOP of scores and values: ``2 * pairs * num_heads * (head_dim + v_dim)``, pairs of a query and a token it sees.
 
     Without `causal` each query sees the whole context. With it, the queries are the last tokens of the context and each sees
@@ -49,10 +51,14 @@ def attention_flops(queries, context, num_heads, head_dim, v_dim=None, *, causal
     >>> float(attention_flops(4, 4, 1, 1)), float(attention_flops(4, 4, 1, 1, causal=True))
     (64.0, 40.0)
     """
-    queries, context, num_heads, head_dim = dims(queries=queries, context=context, num_heads=num_heads, head_dim=head_dim)
+    queries, context, num_heads, head_dim = dims(
+        queries=queries, context=context, num_heads=num_heads, head_dim=head_dim
+    )
     (v_dim,) = dims(v_dim=head_dim if v_dim is None else v_dim)
     if (queries > context).any():
-        raise ValueError(f"queries must be <= context, got {queries.max():g} queries in a context of {np.min(context):g}")
+        raise ValueError(
+            f"queries must be <= context, got {queries.max():g} queries in a context of {np.min(context):g}"
+        )
     if not causal:
         if window is not None:
             raise ValueError(f"window must come with causal=True, got {window}")
@@ -100,7 +106,12 @@ def cache_read_bytes(context, cache_elements, element_bytes):
     1152000.0
     """
     (context,) = dims(context=context)
-    cache_elements, element_bytes = numbers("cache_elements", cache_elements), numbers("element_bytes", element_bytes)
+    cache_elements, element_bytes = (
+        numbers("cache_elements", cache_elements),
+        numbers("element_bytes", element_bytes),
+    )
     if (cache_elements < 0).any() or (element_bytes < 0).any():
-        raise ValueError(f"cache_elements and element_bytes must be >= 0, got {cache_elements} and {element_bytes}")
+        raise ValueError(
+            f"cache_elements and element_bytes must be >= 0, got {cache_elements} and {element_bytes}"
+        )
     return scalar_or_array(context * cache_elements * element_bytes)

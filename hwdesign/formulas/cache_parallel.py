@@ -43,8 +43,14 @@ def partial_attention(scores, values):
     (True, [[4.0]])
     """
     scores, values = _real("scores", scores), _real("values", values)
-    if not (scores.ndim >= 2 <= values.ndim and scores.shape[-1] == values.shape[-2] and _broadcast(scores, values)):
-        raise ValueError(f"scores and values must be (..., q, s) and (..., s, d), got shapes {scores.shape} and {values.shape}")
+    if not (
+        scores.ndim >= 2 <= values.ndim
+        and scores.shape[-1] == values.shape[-2]
+        and _broadcast(scores, values)
+    ):
+        raise ValueError(
+            f"scores and values must be (..., q, s) and (..., s, d), got shapes {scores.shape} and {values.shape}"
+        )
     if np.isnan(scores).any() or np.isposinf(scores).any():
         raise ValueError("scores must be finite or -inf, got NaN or +inf")
     top = scores.max(axis=-1, initial=-np.inf)
@@ -87,11 +93,20 @@ def merge_partials(tops, totals, outputs):
     [[2.0]]
     """
     tops, totals, outputs = _real("tops", tops), _real("totals", totals), _real("outputs", outputs)
-    if tops.ndim < 1 or not len(tops) or tops.shape != totals.shape or outputs.shape[:-1] != tops.shape:
+    if (
+        tops.ndim < 1
+        or not len(tops)
+        or tops.shape != totals.shape
+        or outputs.shape[:-1] != tops.shape
+    ):
         shapes = f"{tops.shape}, {totals.shape} and {outputs.shape}"
-        raise ValueError(f"tops, totals and outputs must be (p, ..., q), (p, ..., q) and (p, ..., q, d), got shapes {shapes}")
+        raise ValueError(
+            f"tops, totals and outputs must be (p, ..., q), (p, ..., q) and (p, ..., q, d), got shapes {shapes}"
+        )
     if np.isnan(tops).any() or np.isposinf(tops).any() or not (totals >= 0).all():
-        raise ValueError("tops must be finite or -inf and totals >= 0, got NaN, +inf or a negative total")
+        raise ValueError(
+            "tops must be finite or -inf and totals >= 0, got NaN, +inf or a negative total"
+        )
     top = tops.max(axis=0)
     weights = (totals * np.exp(tops - _safe(top))).astype(np.float64)
     total = weights.sum(axis=0)
@@ -106,7 +121,10 @@ def _real(name, value):
 
 def _broadcast(scores, values):
     """Whether the axes in front of the last two fit."""
-    return all(1 in pair or pair[0] == pair[1] for pair in zip(scores.shape[-3::-1], values.shape[-3::-1], strict=False))
+    return all(
+        1 in pair or pair[0] == pair[1]
+        for pair in zip(scores.shape[-3::-1], values.shape[-3::-1], strict=False)
+    )
 
 
 def _safe(top):
@@ -154,8 +172,16 @@ def merge_bytes(tokens, num_heads, value_size, kvp, element_bytes=2.0):
     """
     (tokens,), (element_bytes,) = positive(tokens=tokens), positive(element_bytes=element_bytes)
     num_heads, value_size, kvp = dims(num_heads=num_heads, value_size=value_size, kvp=kvp)
-    same_shape(tokens=tokens, num_heads=num_heads, value_size=value_size, kvp=kvp, element_bytes=element_bytes)
-    return scalar_or_array(tokens * num_heads * (value_size * element_bytes + STATISTICS_BYTES) * (1 - 1 / kvp))
+    same_shape(
+        tokens=tokens,
+        num_heads=num_heads,
+        value_size=value_size,
+        kvp=kvp,
+        element_bytes=element_bytes,
+    )
+    return scalar_or_array(
+        tokens * num_heads * (value_size * element_bytes + STATISTICS_BYTES) * (1 - 1 / kvp)
+    )
 
 
 def break_even_tokens(exchange, cache_bytes, bandwidth, kvp):
@@ -193,7 +219,9 @@ def break_even_tokens(exchange, cache_bytes, bandwidth, kvp):
     >>> round(float(break_even_tokens(35e-6, 576, 8e12, 8)))
     555556
     """
-    exchange, cache_bytes, bandwidth = positive(exchange=exchange, cache_bytes=cache_bytes, bandwidth=bandwidth)
+    exchange, cache_bytes, bandwidth = positive(
+        exchange=exchange, cache_bytes=cache_bytes, bandwidth=bandwidth
+    )
     (kvp,) = dims(kvp=kvp)
     if (kvp < 2).any():
         raise ValueError(f"kvp must be >= 2, got {np.min(kvp):g}")

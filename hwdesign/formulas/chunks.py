@@ -95,7 +95,9 @@ def equal_time_chunks(tokens, chunks, linear, quadratic, *, multiple=1):
     sizes = np.diff(ends).astype(np.int64)
     if sizes.min() < 1:
         units = f"{tokens} tokens in multiples of {multiple}"
-        raise ValueError(f"chunks must leave every chunk at least one token, got {chunks} for {units}")
+        raise ValueError(
+            f"chunks must leave every chunk at least one token, got {chunks} for {units}"
+        )
     return sizes
 
 
@@ -180,11 +182,17 @@ def smoothed_chunks(tokens, first, linear, quadratic, smooth=0.75, *, multiple=6
         raise ValueError(f"smooth must be from 0 to 1, got {smooth:g}")
     if multiple > first:
         raise ValueError(f"multiple must be <= first = {first}, got {multiple}")
-    sizes, done, cost = [min(first, tokens)], min(first, tokens), linear * first + quadratic * first**2 / 2
+    sizes, done, cost = (
+        [min(first, tokens)],
+        min(first, tokens),
+        linear * first + quadratic * first**2 / 2,
+    )
     while done < tokens:
         price = linear + quadratic * done
         equal = _tokens_in(cost, price, quadratic)
-        size = max(first + smooth * (equal - first), first / 4) * (1 + 1e-9)  # what is a multiple but for rounding stays one
+        size = max(first + smooth * (equal - first), first / 4) * (
+            1 + 1e-9
+        )  # what is a multiple but for rounding stays one
         sizes.append(min(max(int(size) // multiple, 1) * multiple, tokens - done))
         done += sizes[-1]
     return np.array(sizes)
@@ -234,18 +242,28 @@ def fit_chunk_costs(tokens, seconds, split, cut, *, rounds=60):
         raise ValueError(f"split must be a list of numbers, one a stage, got {split!r}")
     if tokens.ndim != 1 or tokens.shape != seconds.shape or len(set(tokens)) < 2:
         got = f"got {tokens} and {seconds}"
-        raise ValueError(f"tokens and seconds must be lists of equal length with two different lengths, {got}")
+        raise ValueError(
+            f"tokens and seconds must be lists of equal length with two different lengths, {got}"
+        )
     share = share / share.sum()
-    costs = np.linalg.lstsq(np.column_stack((tokens, tokens**2 / 2)), seconds / share.max(), rcond=None)[0]
+    costs = np.linalg.lstsq(
+        np.column_stack((tokens, tokens**2 / 2)), seconds / share.max(), rcond=None
+    )[0]
     costs = np.array([max(costs[0], 1e-3 * seconds[0] / tokens[0]), max(costs[1], 0.0)])
     for _ in range(rounds):
         rows = [_chain(np.asarray(cut(int(n), *costs), dtype=float), costs, share) for n in tokens]
-        best = np.linalg.lstsq(np.array(rows) / seconds[:, None], np.ones(seconds.size), rcond=None)[0]
+        best = np.linalg.lstsq(
+            np.array(rows) / seconds[:, None], np.ones(seconds.size), rcond=None
+        )[0]
         costs = np.array([(costs[0] + best[0]) / 2, max((costs[1] + best[1]) / 2, 0.0)])
         if costs[0] <= 0:
-            raise ValueError(f"seconds must allow a positive linear cost, got {costs[0]:.3g} s/token for chunks cut that way")
+            raise ValueError(
+                f"seconds must allow a positive linear cost, got {costs[0]:.3g} s/token for chunks cut that way"
+            )
     if best[1] < 0 and not costs[1] and abs(best[1]) * tokens.max() > 1e-9 * costs[0]:
-        raise ValueError(f"seconds must allow a quadratic cost >= 0, got {best[1]:.3g} s/token^2 for chunks cut that way")
+        raise ValueError(
+            f"seconds must allow a quadratic cost >= 0, got {best[1]:.3g} s/token^2 for chunks cut that way"
+        )
     return float(costs[0]), float(costs[1])
 
 

@@ -39,7 +39,11 @@ def transfer_time(nbytes, latency, bandwidth):
     >>> round(float(transfer_time(1e6, 2e-6, 500e9)) * 1e6, 2)
     4.0
     """
-    nbytes, latency, (bandwidth,) = numbers("nbytes", nbytes), numbers("latency", latency), positive(bandwidth=bandwidth)
+    nbytes, latency, (bandwidth,) = (
+        numbers("nbytes", nbytes),
+        numbers("latency", latency),
+        positive(bandwidth=bandwidth),
+    )
     if not (nbytes >= 0).all() or not (latency >= 0).all():
         raise ValueError(f"nbytes and latency must be >= 0, got {nbytes} and {latency}")
     return scalar_or_array(latency + nbytes / bandwidth)

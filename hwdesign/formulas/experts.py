@@ -117,5 +117,7 @@ def expert_ranks(top_k, num_experts, ep):
 def _routing(top_k, num_experts):
     top_k, num_experts = dims(top_k=top_k, num_experts=num_experts)
     if (top_k > num_experts).any():
-        raise ValueError(f"top_k must be <= num_experts, got {np.max(top_k):g} of {np.min(num_experts):g}")
+        raise ValueError(
+            f"top_k must be <= num_experts, got {np.max(top_k):g} of {np.min(num_experts):g}"
+        )
     return top_k, num_experts

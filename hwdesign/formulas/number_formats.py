@@ -11,7 +11,11 @@ import numpy as np
 
 from hwdesign._check import choice, finite, scalar_or_array
 
-ROUND = {"nearest": np.rint, "down": np.floor, "up": np.ceil}  # of a magnitude in steps; rint takes ties to even
+ROUND = {
+    "nearest": np.rint,
+    "down": np.floor,
+    "up": np.ceil,
+}  # of a magnitude in steps; rint takes ties to even
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,14 @@ class Element:
 
 
 def _element(name, bits, mantissa_bits, low, high, largest, **given):
-    return Element(name=name, bits=bits, mantissa_bits=mantissa_bits, exponents=(low, high), largest=largest, **given)
+    return Element(
+        name=name,
+        bits=bits,
+        mantissa_bits=mantissa_bits,
+        exponents=(low, high),
+        largest=largest,
+        **given,
+    )
 
 
 # INT4 is a float without binades: one step of 1 up to 7. FP16 and FP32 hold scales.
@@ -118,7 +129,10 @@ def cast(x, element, *, rounding="nearest"):
     >>> float(cast(465, "e4m3")), float(cast(1.5, "e8m0"))
     (448.0, 2.0)
     """
-    form, round_to = choice("element", element, ELEMENTS, normal=str.lower), choice("rounding", rounding, ROUND)
+    form, round_to = (
+        choice("element", element, ELEMENTS, normal=str.lower),
+        choice("rounding", rounding, ROUND),
+    )
     x = finite("x", x)
     if not form.signed and (x < 0).any():
         raise ValueError(f"x must be >= 0 for {form.name}, got {x[x < 0].flat[0]:g}")
@@ -160,17 +174,23 @@ def codes(x, element):
     if form.bits > 8:
         raise ValueError(f"element must have at most 8 bits, got {element} with {form.bits}")
     if (cast(x, element) != x).any():
-        raise ValueError(f"x must hold values of {element}, got {x[cast(x, element) != x].flat[0]:g}")
+        raise ValueError(
+            f"x must hold values of {element}, got {x[cast(x, element) != x].flat[0]:g}"
+        )
     if form.name == "int4":
         return x.astype(np.int8).view(np.uint8) & np.uint8(15)
     size, step = _steps(x, form)
     low, binade = form.exponents[0], np.round(np.log2(step)).astype(int) + form.mantissa_bits
     magnitude = (binade - low) * 2**form.mantissa_bits + (size / step).astype(int) - (not form.zero)
-    return (magnitude + (np.signbit(x) * 2 ** (form.bits - 1) if form.signed else 0)).astype(np.uint8)
+    return (magnitude + (np.signbit(x) * 2 ** (form.bits - 1) if form.signed else 0)).astype(
+        np.uint8
+    )
 
 
 def _steps(x, form):
     """Magnitudes and the step of the format at each."""
     size = np.abs(x)
-    exponent = np.maximum(np.where(size, np.frexp(size)[1] - 1, form.exponents[0]), form.exponents[0])  # of zero: the lowest
+    exponent = np.maximum(
+        np.where(size, np.frexp(size)[1] - 1, form.exponents[0]), form.exponents[0]
+    )  # of zero: the lowest
     return size, np.ldexp(1.0, exponent - form.mantissa_bits)

@@ -104,7 +104,9 @@ def pipeline_time(stage_times, chunks):
     8.0
     """
     stage_times, (chunks,) = _times("stage_times", stage_times, 1), dims(chunks=chunks)
-    total, longest, chunks = same_shape(stage_times=stage_times.sum(-1), longest=stage_times.max(-1), chunks=chunks)
+    total, longest, chunks = same_shape(
+        stage_times=stage_times.sum(-1), longest=stage_times.max(-1), chunks=chunks
+    )
     return scalar_or_array(total + (chunks - 1) * longest)
 
 
@@ -145,12 +147,18 @@ def schedule(times, *, send=0.0):
     try:
         delay = np.broadcast_to(send, times.shape[:-1])
     except ValueError:
-        raise ValueError(f"send must fit times without their stages, {times.shape[:-1]}, got shape {send.shape}") from None
+        raise ValueError(
+            f"send must fit times without their stages, {times.shape[:-1]}, got shape {send.shape}"
+        ) from None
     starts, ends, ready = np.zeros_like(times), np.zeros_like(times), np.zeros(times.shape[:-1])
     for s in range(times.shape[-1]):
-        busy = np.cumsum(times[..., s], axis=-1)  # a chunk ends after all work since the last time that its stage was idle
+        busy = np.cumsum(
+            times[..., s], axis=-1
+        )  # a chunk ends after all work since the last time that its stage was idle
         done = busy + np.maximum.accumulate(ready - (busy - times[..., s]), axis=-1)
-        starts[..., s] = np.maximum(ready, np.concatenate((np.zeros_like(done[..., :1]), done[..., :-1]), axis=-1))
+        starts[..., s] = np.maximum(
+            ready, np.concatenate((np.zeros_like(done[..., :1]), done[..., :-1]), axis=-1)
+        )
         ends[..., s] = starts[..., s] + times[..., s]
         ready = ends[..., s] + delay
     return starts, ends
@@ -228,7 +236,9 @@ def split_layers(costs, stages, *, first=0.0, last=0.0):
     """
     costs, (stages,) = finite("costs", costs), whole(stages=stages)
     if costs.ndim != 1 or costs.size < stages:
-        raise ValueError(f"costs must list at least stages = {stages} layers, got shape {costs.shape}")
+        raise ValueError(
+            f"costs must list at least stages = {stages} layers, got shape {costs.shape}"
+        )
     first, last = single("first", first), single("last", last)
     for name, value in (("costs", costs.min()), ("first", first), ("last", last)):
         if value < 0:
@@ -236,7 +246,11 @@ def split_layers(costs, stages, *, first=0.0, last=0.0):
     total = costs.sum() + first + last or 1.0
     if not np.isfinite(total):
         raise ValueError("costs must have a sum below 1.8e308, got a larger one")
-    sums, first, last = np.concatenate(([0.0], np.cumsum(costs / total))), first / total, last / total
+    sums, first, last = (
+        np.concatenate(([0.0], np.cumsum(costs / total))),
+        first / total,
+        last / total,
+    )
 
     def stage(s, i):
         """Cost of stage s if it begins with layer i, for every end behind it."""

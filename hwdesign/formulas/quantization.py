@@ -60,8 +60,12 @@ class Scheme:
         if self.block is not None:
             sides = tuple(self.block) if isinstance(self.block, tuple | list) else (self.block,)
             if len(sides) != 2:
-                raise ValueError(f"block must be two whole numbers, rows and columns, or None, got {self.block!r}")
-            object.__setattr__(self, "block", tuple(whole(**{"block rows": sides[0], "block columns": sides[1]})))
+                raise ValueError(
+                    f"block must be two whole numbers, rows and columns, or None, got {self.block!r}"
+                )
+            object.__setattr__(
+                self, "block", tuple(whole(**{"block rows": sides[0], "block columns": sides[1]}))
+            )
 
     @property
     def bytes(self):
@@ -124,7 +128,11 @@ class Encoded:
     def nbytes(self):
         """Stored size, block scales and tensor scale included [byte]."""
         scales = self.scales.size * ELEMENTS[self.scheme.scale].bits
-        return (self.elements.size * ELEMENTS[self.scheme.element].bits + scales + 32 * self.scheme.tensor_scale) / 8
+        return (
+            self.elements.size * ELEMENTS[self.scheme.element].bits
+            + scales
+            + 32 * self.scheme.tensor_scale
+        ) / 8
 
 
 def encode(x, scheme, *, scales=None, tensor_scale=None):
@@ -169,12 +177,18 @@ def encode(x, scheme, *, scales=None, tensor_scale=None):
     x, largest_scale = finite("x", x), ELEMENTS[scheme.scale].largest
     if not x.size:
         raise ValueError(f"x must hold at least one number, got shape {x.shape}")
-    top = min(ELEMENTS["fp32"].largest, np.inf if scheme.tensor_scale else scheme.reach * largest_scale)
+    top = min(
+        ELEMENTS["fp32"].largest, np.inf if scheme.tensor_scale else scheme.reach * largest_scale
+    )
     if scales is None and np.abs(x).max() > top:
-        raise ValueError(f"x must hold numbers of at most {top:.4g} for {scheme.name}, got {np.abs(x).max():g}")
+        raise ValueError(
+            f"x must hold numbers of at most {top:.4g} for {scheme.name}, got {np.abs(x).max():g}"
+        )
     largest, tensor_scale = _block_max(x, scheme.block), _tensor_scale(x, scheme, tensor_scale)
     if scales is None:
-        scales = cast(largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding)
+        scales = cast(
+            largest / (scheme.reach * tensor_scale), scheme.scale, rounding=scheme.rounding
+        )
         scales = np.maximum(scales, ELEMENTS[scheme.scale].smallest)
     scales = _scale("scales", scales, scheme.scale, largest.shape)
     elements = np.asarray(cast(x / (_spread(scales, scheme.block) * tensor_scale), scheme.element))
@@ -244,7 +258,9 @@ def saturated(x, encoded):
     """
     x, scheme = finite("x", x), _stored(encoded).scheme
     if x.shape != encoded.elements.shape:
-        raise ValueError(f"x must have the shape of what was encoded, {encoded.elements.shape}, got {x.shape}")
+        raise ValueError(
+            f"x must have the shape of what was encoded, {encoded.elements.shape}, got {x.shape}"
+        )
     reach = ELEMENTS[scheme.element].largest * encoded.tensor_scale * (1 + 2.0**-21)
     return np.abs(x) > reach * _spread(encoded.scales, scheme.block)
 
@@ -303,7 +319,9 @@ def _block_max(x, block):
         return np.abs(x).max()
     rows, columns = block
     if x.ndim == 0 or x.shape[-1] % columns or (rows > 1 and (x.ndim < 2 or x.shape[-2] % rows)):
-        raise ValueError(f"x must have sides that are multiples of the block {rows} x {columns}, got shape {x.shape}")
+        raise ValueError(
+            f"x must have sides that are multiples of the block {rows} x {columns}, got shape {x.shape}"
+        )
     if rows == 1:
         return np.abs(x).reshape(*x.shape[:-1], -1, columns).max(-1)
     return np.abs(x).reshape(*x.shape[:-2], x.shape[-2] // rows, rows, -1, columns).max((-3, -1))
@@ -321,14 +339,18 @@ def _tensor_scale(x, scheme, given):
     """Scale of the whole tensor, in FP32; 1 where the scheme has none."""
     if not scheme.tensor_scale:
         if given is not None:
-            raise ValueError(f"tensor_scale must be left out for {scheme.name}, which has none, got {given}")
+            raise ValueError(
+                f"tensor_scale must be left out for {scheme.name}, which has none, got {given}"
+            )
         return 1.0
     if given is None:
         found = cast(np.abs(x).max() / (ELEMENTS[scheme.scale].largest * scheme.reach), "fp32")
         return max(float(found), ELEMENTS["fp32"].smallest)
     given = finite("tensor_scale", given)
     if (given > ELEMENTS["fp32"].largest).any():
-        raise ValueError(f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {given.max():g}")
+        raise ValueError(
+            f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {given.max():g}"
+        )
     return float(_scale("tensor_scale", cast(given, "fp32"), "fp32", ()))
 
 
@@ -339,5 +361,7 @@ def _scale(name, value, element, shape):
         raise ValueError(f"{name} must have shape {shape}, got {value.shape}")
     bad = ~(value > 0) | (cast(np.abs(value), element) != np.abs(value))
     if bad.any():
-        raise ValueError(f"{name} must hold positive values of {element}, got {value[bad].flat[0]:g}")
+        raise ValueError(
+            f"{name} must hold positive values of {element}, got {value[bad].flat[0]:g}"
+        )
     return value

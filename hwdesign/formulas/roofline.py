@@ -279,7 +279,9 @@ def attainable_flops(flop_per_byte, *, peak_flops, bandwidth):
     >>> float(attainable_flops(989, peak_flops=15e15, bandwidth=8e12)) / 1e15
     7.912
     """
-    flop_per_byte, peak, band = positive(flop_per_byte=flop_per_byte, peak_flops=peak_flops, bandwidth=bandwidth)
+    flop_per_byte, peak, band = positive(
+        flop_per_byte=flop_per_byte, peak_flops=peak_flops, bandwidth=bandwidth
+    )
     return scalar_or_array(np.minimum(peak, flop_per_byte * band))
 
 
@@ -426,9 +428,13 @@ def break_even_n(wide_peak, narrow_peak, *, bandwidth, moved):
     >>> round(float(break_even_n(2.5e15, 15e15, bandwidth=8e12, moved=2.5625)))
     480
     """
-    wide, narrow, bandwidth, moved = positive(wide_peak=wide_peak, narrow_peak=narrow_peak, bandwidth=bandwidth, moved=moved)
+    wide, narrow, bandwidth, moved = positive(
+        wide_peak=wide_peak, narrow_peak=narrow_peak, bandwidth=bandwidth, moved=moved
+    )
     if (narrow <= wide).any():
-        raise ValueError(f"narrow_peak must be above wide_peak, got {np.min(narrow):g} and {np.max(wide):g}")
+        raise ValueError(
+            f"narrow_peak must be above wide_peak, got {np.min(narrow):g} and {np.max(wide):g}"
+        )
     return scalar_or_array(moved / (2 * bandwidth) / (1 / wide - 1 / narrow))
 
 
@@ -468,7 +474,9 @@ def break_even_area(extra_seconds, *, bandwidth, wide_bytes, narrow_bytes):
     extra, bandwidth = positive(extra_seconds=extra_seconds, bandwidth=bandwidth)
     wide, narrow = positive(wide_bytes=wide_bytes, narrow_bytes=narrow_bytes)
     if (narrow >= wide).any():
-        raise ValueError(f"narrow_bytes must be below wide_bytes, got {np.max(narrow):g} and {np.min(wide):g}")
+        raise ValueError(
+            f"narrow_bytes must be below wide_bytes, got {np.max(narrow):g} and {np.min(wide):g}"
+        )
     return scalar_or_array(extra * bandwidth / (wide - narrow))
 
 
@@ -503,6 +511,8 @@ def amdahl_speedup(share, gain):
     """
     share, gain = same_shape(share=numbers("share", share), gain=positive(gain=gain)[0])
     if not ((share >= 0) & (share <= 1)).all():
-        raise ValueError(f"share must be between 0 and 1, got {share[~((share >= 0) & (share <= 1))].flat[0]:g}")
+        raise ValueError(
+            f"share must be between 0 and 1, got {share[~((share >= 0) & (share <= 1))].flat[0]:g}"
+        )
     with np.errstate(divide="ignore"):
         return scalar_or_array(1 / (1 - share + share / gain))

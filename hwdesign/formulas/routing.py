@@ -88,14 +88,24 @@ def routed_tokens(tokens, top_k, num_experts, *, exponent=0.0, draws=1, seed=0):
     >>> routed_tokens(4, 2, 8, draws=3).sum(axis=1).tolist()
     [8, 8, 8]
     """
-    tokens, top_k, num_experts, draws = whole(tokens=tokens, top_k=top_k, num_experts=num_experts, draws=draws)
+    tokens, top_k, num_experts, draws = whole(
+        tokens=tokens, top_k=top_k, num_experts=num_experts, draws=draws
+    )
     if top_k > num_experts:
         raise ValueError(f"top_k must be <= num_experts = {num_experts}, got {top_k}")
-    rng, late = np.random.default_rng(seed), (1 / zipf_shares(num_experts, exponent)).astype(np.float32)
+    rng, late = (
+        np.random.default_rng(seed),
+        (1 / zipf_shares(num_experts, exponent)).astype(np.float32),
+    )
     counts = np.zeros((draws, num_experts), dtype=np.int64)
     for row in counts:
         for start in range(0, tokens, CHUNK):
-            race = rng.standard_exponential((min(CHUNK, tokens - start), num_experts), dtype=np.float32) * late
+            race = (
+                rng.standard_exponential(
+                    (min(CHUNK, tokens - start), num_experts), dtype=np.float32
+                )
+                * late
+            )
             chosen = np.argpartition(race, top_k - 1, axis=1)[:, :top_k]
             row += np.bincount(chosen.ravel(), minlength=num_experts)
     return counts
@@ -169,7 +179,11 @@ def even_placement(num_experts, devices, *, seed=None):
     num_experts, devices = whole(num_experts=num_experts, devices=devices)
     if num_experts % devices:
         raise ValueError(f"devices must divide num_experts = {num_experts}, got {devices}")
-    order = np.arange(num_experts) if seed is None else np.random.default_rng(seed).permutation(num_experts)
+    order = (
+        np.arange(num_experts)
+        if seed is None
+        else np.random.default_rng(seed).permutation(num_experts)
+    )
     return order.reshape(devices, -1)
 
 
@@ -210,12 +224,16 @@ def balanced_placement(loads, devices, *, slots=None):
     """
     loads = finite("loads", loads)
     if loads.ndim != 1 or not loads.size:
-        raise ValueError(f"loads must be a list of numbers >= 0, got shape {loads.shape}; sum over the draws first")
+        raise ValueError(
+            f"loads must be a list of numbers >= 0, got shape {loads.shape}; sum over the draws first"
+        )
     if (loads < 0).any():
         raise ValueError(f"loads must be a list of numbers >= 0, got {loads.min():g}")
     devices, slots = whole(devices=devices, slots=loads.size if slots is None else slots)
     if slots < loads.size or slots % devices:
-        raise ValueError(f"slots must be at least {loads.size} and a multiple of devices = {devices}, got {slots}")
+        raise ValueError(
+            f"slots must be at least {loads.size} and a multiple of devices = {devices}, got {slots}"
+        )
     copies = np.ones(loads.size, dtype=np.int64)
     for _ in range(slots - loads.size):
         copies[np.argmax(loads / copies)] += 1
@@ -295,7 +313,9 @@ def touched_slots(tokens, placement, *, spread=True):
     ([1, 2], [1, 1])
     """
     tokens, placement, copies = _placed(tokens, placement)
-    order = np.zeros(placement.size, dtype=np.int64)  # a slot's number among the copies of its expert
+    order = np.zeros(
+        placement.size, dtype=np.int64
+    )  # a slot's number among the copies of its expert
     by_expert = np.argsort(placement.ravel(), kind="stable")
     order[by_expert] = np.arange(placement.size) - np.repeat(np.cumsum(copies) - copies, copies)
     visited = np.minimum(tokens, copies if spread else 1)[..., placement]
@@ -308,7 +328,13 @@ def _placed(tokens, placement):
     if not tokens.ndim or (tokens < 0).any():
         raise ValueError(f"tokens must be a list of numbers >= 0, got {tokens}")
     known = placement.ndim == 2 and np.isin(placement, np.arange(tokens.shape[-1])).all()
-    copies = np.bincount(placement.ravel().astype(np.int64), minlength=tokens.shape[-1]) if known else np.zeros(1)
+    copies = (
+        np.bincount(placement.ravel().astype(np.int64), minlength=tokens.shape[-1])
+        if known
+        else np.zeros(1)
+    )
     if not (copies > 0).all():
-        raise ValueError(f"placement must be a table that holds each of the {tokens.shape[-1]} experts, got {placement}")
+        raise ValueError(
+            f"placement must be a table that holds each of the {tokens.shape[-1]} experts, got {placement}"
+        )
     return tokens, placement.astype(np.int64), copies

@@ -185,8 +185,12 @@ def cluster_efficiency(n, *, tile, cluster, idle):
     n, tile, cluster = dims(n=n, tile=tile, cluster=cluster)
     n, tile, cluster, idle = same_shape(n=n, tile=tile, cluster=cluster, idle=numbers("idle", idle))
     if (left := cluster % tile > 0).any():
-        raise ValueError(f"cluster must be a multiple of tile = {tile[left][0]:g}, got {cluster[left][0]:g}")
+        raise ValueError(
+            f"cluster must be a multiple of tile = {tile[left][0]:g}, got {cluster[left][0]:g}"
+        )
     if not ((idle >= 0) & (idle <= 1)).all():
         raise ValueError(f"idle must be >= 0 and <= 1, got {idle}")
     filled = pad(n, tile)
-    return scalar_or_array(n / (filled + idle * (pad(n, cluster) - filled)))  # exactly 1 where nothing is left over
+    return scalar_or_array(
+        n / (filled + idle * (pad(n, cluster) - filled))
+    )  # exactly 1 where nothing is left over

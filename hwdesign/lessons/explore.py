@@ -80,7 +80,12 @@ class Explorer:
     def __init__(self, name, control, values, draw, *, caption, kinds=()):
         if not 2 <= len(values) <= MAX_FRAMES:
             raise ValueError(f"values must hold 2 to {MAX_FRAMES} positions, got {len(values)}")
-        self.name, self.control, self.values, self.draw = name, control, list(map(str, values)), draw
+        self.name, self.control, self.values, self.draw = (
+            name,
+            control,
+            list(map(str, values)),
+            draw,
+        )
         self.caption, self.kinds = caption, tuple(kinds)
 
     def __repr__(self):
@@ -89,14 +94,19 @@ class Explorer:
     def frames(self):
         """All positions as mappings: src (data URI), alt, value, text, data (SI units)."""
         drawn = ((value, self.draw(i)) for i, value in enumerate(self.values))
-        return [{"src": webp_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data} for value, f in drawn]
+        return [
+            {"src": webp_uri(f.ax), "alt": f.alt, "value": value, "text": f.text, "data": f.data}
+            for value, f in drawn
+        ]
 
     def html(self):
         """The static form: every frame inline, no kernel and no library needed."""
         frames = self.frames()
         first, last = frames[0], len(frames) - 1
         key = f"hw-explorer-{self.name}"
-        data = json.dumps([frame | {"data": _finite(frame["data"])} for frame in frames], allow_nan=False).replace("</", "<\\/")
+        data = json.dumps(
+            [frame | {"data": _finite(frame["data"])} for frame in frames], allow_nan=False
+        ).replace("</", "<\\/")
         labels = " ".join(badge(kind) for kind in self.kinds)
         return (
             f'<figure class="hw-explorer" id="{key}" data-explorer="{self.name}">'
@@ -135,7 +145,9 @@ class Explorer:
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         bundle = {"text/plain": repr(self), "text/html": self.html()}
-        if os.environ.get("HWDESIGN_STATIC") != "1":  # set while the site is built: widgets need a kernel
+        if (
+            os.environ.get("HWDESIGN_STATIC") != "1"
+        ):  # set while the site is built: widgets need a kernel
             bundle |= self._live()
         return bundle
 

@@ -101,8 +101,16 @@ def fine_sweeps(*, rounds=2, stored=None):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     sizes = SIZES[backend.kind]
-    formats = [p for p in ("bf16", "fp32") if p in backend.precisions and (p == "bf16" or backend.kind == "cpu")]
-    shapes = [(sizes["m"], n, sizes["k"], p) for p in formats or [first_format(backend)] for n in sizes["fine"]]
+    formats = [
+        p
+        for p in ("bf16", "fp32")
+        if p in backend.precisions and (p == "bf16" or backend.kind == "cpu")
+    ]
+    shapes = [
+        (sizes["m"], n, sizes["k"], p)
+        for p in formats or [first_format(backend)]
+        for n in sizes["fine"]
+    ]
     return _timed(backend, shapes, [], rounds)
 
 
@@ -140,7 +148,11 @@ def layer_gemms(*, rounds=1, stored=None):
     if shows_stored(stored):
         return load_run(shipped_runs()[0])
     backend = as_backend()
-    shapes = [(m, n, k, first_format(backend)) for m, h in SIZES[backend.kind]["layer"] for n, k in layer_gemm_shapes(h)]
+    shapes = [
+        (m, n, k, first_format(backend))
+        for m, h in SIZES[backend.kind]["layer"]
+        for n, k in layer_gemm_shapes(h)
+    ]
     return _timed(backend, shapes, [], rounds)
 
 
@@ -179,7 +191,11 @@ def format_gemms(*, rounds=2, stored=None):
         return load_run(shipped_runs()[0])
     backend = as_backend()
     formats, wanted = SIZES[backend.kind]["formats"], []
-    wide = ("fp64", "fp32") if backend.name == "numpy" else ("fp32", "bf16" if "bf16" in backend.precisions else "fp16")
+    wide = (
+        ("fp64", "fp32")
+        if backend.name == "numpy"
+        else ("fp32", "bf16" if "bf16" in backend.precisions else "fp16")
+    )
     for shape in dict.fromkeys(shape for shapes in formats.values() for shape in shapes):
         narrow = [p for p, shapes in formats.items() if shape in shapes and backend.name != "numpy"]
         wanted += [(*shape, p) for p in dict.fromkeys((*wide, *narrow))]
@@ -191,7 +207,12 @@ def _timed(backend, shapes, found, rounds):
     """A run of these GEMMs, after the copies that were found already."""
     needed = {"gemm", "copy"} if found else {"gemm"}
     for i, (*shape, precision) in enumerate(shapes):
-        print(f"\r{i + 1} of {len(shapes)}: {' x '.join(map(str, shape))}      ", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{i + 1} of {len(shapes)}: {' x '.join(map(str, shape))}      ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         found.append(measure_gemm(*shape, precision, backend, rounds=rounds))
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
     backend.release()
@@ -211,11 +232,15 @@ def _gemms(run, needed, *, every=False):
     """The GEMMs of a run in the backend of its sweeps, in their format or in every one, with their sizes."""
     gemms = [m for m in run.measurements if m.operation == "gemm"]
     if not gemms:
-        raise ValueError(f"run must hold {needed}, got none of {len(run.measurements)} measurements of {run.machine}")
+        raise ValueError(
+            f"run must hold {needed}, got none of {len(run.measurements)} measurements of {run.machine}"
+        )
     backend = gemms[0].backend
     formats = [m.precision for m in gemms if m.backend == backend]
     precision = FIRST[backend] if FIRST[backend] in formats else formats[0]
-    return [m for m in gemms if m.backend == backend and (every or m.precision == precision)], _sizes(backend)
+    return [
+        m for m in gemms if m.backend == backend and (every or m.precision == precision)
+    ], _sizes(backend)
 
 
 def sweep_of(run, axis):
@@ -252,7 +277,9 @@ def sweep_of(run, axis):
         raise ValueError(f"axis must be 'k' or 'n', got {axis!r}")
     wanted, sizes = _gemms(run, "GEMMs")
     fixed = {name: sizes[name] for name in "mnk" if name != axis}
-    chosen = {m.shape[axis]: m for m in wanted if all(m.shape[x] == value for x, value in fixed.items())}
+    chosen = {
+        m.shape[axis]: m for m in wanted if all(m.shape[x] == value for x, value in fixed.items())
+    }
     return [chosen[size] for size in sorted(chosen) if size in sizes["sweep"]]
 
 
@@ -293,7 +320,9 @@ def fine_of(run):
         if len(chosen) == len(sizes["fine"]):
             found.setdefault(precision, [chosen[n] for n in sorted(chosen)])
     if not found:
-        raise ValueError(f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; record it again")
+        raise ValueError(
+            f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; record it again"
+        )
     return found
 
 
@@ -331,7 +360,9 @@ def formats_of(run):
         if taken:
             found[shape] = {p: taken[p] for p in sorted(taken, key=lambda p: -ELEMENT_BYTES[p])}
     if not found:
-        raise ValueError(f"run must hold GEMMs in several formats, got none on {run.machine}; record it again")
+        raise ValueError(
+            f"run must hold GEMMs in several formats, got none on {run.machine}; record it again"
+        )
     return found
 
 
@@ -373,5 +404,7 @@ def siblings_of(run):
             raise ValueError(
                 f"run must hold the GEMMs of a layer, got none of {', '.join(lost)} on {run.machine}; record it again"
             )
-        found.setdefault(m, {})[h, layers] = layers * sum(times[m, n, k] for n, k in layer_gemm_shapes(h))
+        found.setdefault(m, {})[h, layers] = layers * sum(
+            times[m, n, k] for n, k in layer_gemm_shapes(h)
+        )
     return found

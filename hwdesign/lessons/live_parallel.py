@@ -128,7 +128,9 @@ def exchanges_of(run):
         if m.operation in COLLECTIVES:
             found.setdefault(m.operation, []).append(m)
     if not found:
-        raise ValueError(f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}")
+        raise ValueError(
+            f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}"
+        )
     return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
 
 
@@ -159,8 +161,12 @@ def cache_reads(*, stored=None):
         run = load_run(shipped_runs()[0])
     else:
         backend = as_backend(None)
-        run = _or_stored([measure_attention(1, 4096, 32, 8, precision=first_format(backend), backend=backend)])
-    return next(m for m in run.measurements if m.operation == "attention_decode" and m.shape["batch"] == 1)
+        run = _or_stored(
+            [measure_attention(1, 4096, 32, 8, precision=first_format(backend), backend=backend)]
+        )
+    return next(
+        m for m in run.measurements if m.operation == "attention_decode" and m.shape["batch"] == 1
+    )
 
 
 def pipelines(*, stored=None):
@@ -219,7 +225,10 @@ def pipelines_of(run):
     >>> pipelines_of(pipelines(stored=True))["1 stage: 16 layers"][0].tolist()
     [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
     """
-    return {_label(split): tuple(np.array(sorted(times.items())).T) for split, times in _pipelines(run).items()}
+    return {
+        _label(split): tuple(np.array(sorted(times.items())).T)
+        for split, times in _pipelines(run).items()
+    }
 
 
 def pipelines_predicted(run):
@@ -255,9 +264,13 @@ def pipelines_predicted(run):
         one = found.get((sum(split),), {})
         lost = sorted(set(times) - set(one))
         if lost:
-            raise ValueError(f"run must hold {_label((sum(split),))} in {lost} chunks, got none on {run.machine}")
+            raise ValueError(
+                f"run must hold {_label((sum(split),))} in {lost} chunks, got none on {run.machine}"
+            )
         share = np.array(split) / sum(split)
-        wanted[_label(split)] = np.array([pipeline_time(one[c] / c * share, c) for c in sorted(times)])
+        wanted[_label(split)] = np.array(
+            [pipeline_time(one[c] / c * share, c) for c in sorted(times)]
+        )
     return wanted
 
 
@@ -269,12 +282,16 @@ def _pipelines(run):
             split = timed_split(*(m.shape[x] for x in ("stages", "layers", "largest")))
             found.setdefault(split, {})[m.shape["chunks"]] = m.seconds
     if not found:
-        raise ValueError(f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}")
+        raise ValueError(
+            f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}"
+        )
     return dict(sorted(found.items(), key=lambda item: (len(item[0]), max(item[0]))))
 
 
 def _label(split):
-    return f"{len(split)} stage{'s' if len(split) > 1 else ''}: {' + '.join(map(str, split))} layers"
+    return (
+        f"{len(split)} stage{'s' if len(split) > 1 else ''}: {' + '.join(map(str, split))} layers"
+    )
 
 
 def _or_stored(found):
@@ -283,6 +300,8 @@ def _or_stored(found):
     skipped = tuple(x for x in found if not isinstance(x, Measurement))
     if not taken:
         run = load_run(shipped_runs()[0])
-        print(f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead")
+        print(
+            f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead"
+        )
         return run
     return Run(machine=taken[0].device, measurements=taken, skipped=skipped)

@@ -19,11 +19,19 @@ SOLUTION = "The worked solution is folded below the exercise."
 
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
            "m": 1e-3, "µ": 1e-6, "u": 1e-6, "n": 1e-9, "%": 0.01}  # fmt: skip
-_NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*)?\.?\d+\.?(?:e[-+]?\d+)?|[-+]?inf(?:inity)?)\s*(.*?)\s*", re.I | re.S)
+_NUMBER = re.compile(
+    r"\s*([-+]?(?:\d[\d_,]*)?\.?\d+\.?(?:e[-+]?\d+)?|[-+]?inf(?:inity)?)\s*(.*?)\s*", re.I | re.S
+)
 _MARKS = " \t\n.!'\"`“”‘’()[]"  # what may stand around a word or a number
-_SPLITS = (r"; ?|,? and |, ", " ", "[ ,]+")  # where several numbers in one text are parted, the surest first
+_SPLITS = (
+    r"; ?|,? and |, ",
+    " ",
+    "[ ,]+",
+)  # where several numbers in one text are parted, the surest first
 _LOST = "A factor of {} suggests a lost or doubled prefix. Put every number in base units: byte, FLOP, second."
-_BINARY = "A factor of {} is that between {} and {}. In this book GB and TB are decimal, 10^9 and 10^12."
+_BINARY = (
+    "A factor of {} is that between {} and {}. In this book GB and TB are decimal, 10^9 and 10^12."
+)
 _SLIPS = {
     "bits for bytes": (8.0, "A factor of 8 is that between bits and bytes."),
     "factor 1000": (1e3, _LOST.format("1000")),
@@ -84,7 +92,9 @@ class Note:
         self.text = text
 
     def __repr__(self):
-        return re.sub(r"\*\*(?=\S)(.+?)(?<=\S)\*\*", r"\1", self.text)  # bold text, but no power of a formula
+        return re.sub(
+            r"\*\*(?=\S)(.+?)(?<=\S)\*\*", r"\1", self.text
+        )  # bold text, but no power of a formula
 
     def _repr_markdown_(self):
         return self.text
@@ -191,11 +201,18 @@ def grade(exercise, answer, seed=None):
         found = _choice(task, answer) if task.options else _values(task, answer)
     except _OtherUnit:
         unit = (task.units[:2] or ("a bare number",))[-1]
-        return Verdict(False, None, f"The question asks for {unit}; what stands behind the number is no such unit.", graded=False)
+        return Verdict(
+            False,
+            None,
+            f"The question asks for {unit}; what stands behind the number is no such unit.",
+            graded=False,
+        )
     except Exception:  # whatever a learner's object does when it is looked at
         found = None
     if found is None:
-        return Verdict(False, None, f"This answer cannot be read. Expected: {_expected(task)}.", graded=False)
+        return Verdict(
+            False, None, f"This answer cannot be read. Expected: {_expected(task)}.", graded=False
+        )
     if task.options:
         return _judge_choice(task, given, found, right)
     return _judge_numbers(task, given, found, right)
@@ -275,7 +292,11 @@ def _task(exercise, seed):
 
 def _expected(task):
     """Form of the answer, with the tolerance of a number."""
-    return task.asks + (f", within {task.tolerance:.0%}".replace("%", " %") if task.tolerance and not task.options else "")
+    return task.asks + (
+        f", within {task.tolerance:.0%}".replace("%", " %")
+        if task.tolerance and not task.options
+        else ""
+    )
 
 
 def _choice(task, answer):
@@ -299,7 +320,11 @@ def _values(task, answer):
         splits = _SPLITS[:2] if whole else _SPLITS
         ways = [[piece for piece in re.split(split, text) if piece] for split in splits] + ways
     elif isinstance(answer, Mapping):
-        keys = {str(key).strip().casefold(): value for key, value in answer.items()} if len(answer) == len(names) else {}
+        keys = (
+            {str(key).strip().casefold(): value for key, value in answer.items()}
+            if len(answer) == len(names)
+            else {}
+        )
         ways = [[keys.get(name.casefold()) for name in names]]
     elif len(names) > 1 and isinstance(answer, list | tuple | np.ndarray):
         ways = [answer]
@@ -328,7 +353,9 @@ def _number(value, units):
     value = _single(value)
     if isinstance(value, str):
         return _number_in_text(value, units)
-    if isinstance(value, bool | np.bool_ | complex | np.complexfloating) or not isinstance(value, Number):
+    if isinstance(value, bool | np.bool_ | complex | np.complexfloating) or not isinstance(
+        value, Number
+    ):
         return None
     try:
         number = float(value)
@@ -343,7 +370,9 @@ def _number_in_text(text, units):
         return None
     if text.strip(_MARKS).casefold() == "never":
         return math.inf
-    match = _NUMBER.fullmatch(text.rstrip(_MARKS).lstrip(_MARKS.replace(".", "")))  # ".5" keeps its point
+    match = _NUMBER.fullmatch(
+        text.rstrip(_MARKS).lstrip(_MARKS.replace(".", ""))
+    )  # ".5" keeps its point
     if match is None:
         return None
     digits, unit = match[1].replace("_", ""), match[2]
@@ -352,7 +381,11 @@ def _number_in_text(text, units):
     if digits.count(".") > 1:
         return None
     for name in ("", *units):
-        scale = _PREFIX.get(unit[: len(unit) - len(name)].strip() if unit.casefold().endswith(name.casefold()) else None)
+        scale = _PREFIX.get(
+            unit[: len(unit) - len(name)].strip()
+            if unit.casefold().endswith(name.casefold())
+            else None
+        )
         if scale is not None:
             return float(digits) * scale
     if re.fullmatch(r"[^\W\d_][^\d_]*", unit):
@@ -384,14 +417,24 @@ def _judge_numbers(task, given, found, right):
         if all(_near(w, r, task.tolerance) for w, r in zip(wrong, right, strict=True)):
             continue  # the mistake makes no difference here
         told = [_near(f, w, close) for f, w in zip(found, wrong, strict=True)]
-        if sorted(wrong) == sorted(right) and any(ok and w != r for w, r, ok in zip(wrong, right, good, strict=True)):
+        if sorted(wrong) == sorted(right) and any(
+            ok and w != r for w, r, ok in zip(wrong, right, good, strict=True)
+        ):
             continue  # numbers in another order: nothing is exchanged where one of them stands in its place
-        if all(np.logical_or(good, told)):  # the mistake that tells most parts wins, then the nearest
-            far = max(_distance(f, w) for f, w, ok in zip(found, wrong, good, strict=True) if not ok)
+        if all(
+            np.logical_or(good, told)
+        ):  # the mistake that tells most parts wins, then the nearest
+            far = max(
+                _distance(f, w) for f, w, ok in zip(found, wrong, good, strict=True) if not ok
+            )
             best = min(best, ((told.count(False), far), (name, message)), key=lambda pair: pair[0])
     if best[1]:
         return Verdict(False, best[1][0], mixed + best[1][1])
-    size = [_side(task, name, f, r) for name, f, r, ok in zip(names, found, right, good, strict=True) if not ok]
+    size = [
+        _side(task, name, f, r)
+        for name, f, r, ok in zip(names, found, right, good, strict=True)
+        if not ok
+    ]
     return Verdict(False, None, mixed + " ".join(size))
 
 
@@ -415,7 +458,9 @@ def _words(mistake):
 
 
 def _near(value, target, tolerance):
-    return value == target or (math.isfinite(target) and abs(value - target) <= tolerance * abs(target) * (1 + 1e-12))
+    return value == target or (
+        math.isfinite(target) and abs(value - target) <= tolerance * abs(target) * (1 + 1e-12)
+    )
 
 
 def _distance(value, target):

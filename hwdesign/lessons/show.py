@@ -74,7 +74,10 @@ def svg_uri(ax):
     >>> svg_uri(axes()) == svg_uri(axes())
     True
     """
-    return "data:image/svg+xml;base64," + base64.b64encode(_slim(_image(ax, "svg").decode()).encode()).decode()
+    return (
+        "data:image/svg+xml;base64,"
+        + base64.b64encode(_slim(_image(ax, "svg").decode()).encode()).decode()
+    )
 
 
 def save_svg(ax, path):
@@ -253,5 +256,7 @@ def _shorter(found):
 def _image(ax, kind):
     buffer = io.BytesIO()
     with rc_context(RC):
-        ax.figure.savefig(buffer, format=kind, dpi=192, metadata={"Date": None} if kind == "svg" else None)
+        ax.figure.savefig(
+            buffer, format=kind, dpi=192, metadata={"Date": None} if kind == "svg" else None
+        )
     return buffer.getvalue()

@@ -11,7 +11,11 @@ from matplotlib.ticker import NullLocator
 INK, GREY, GRID = "#1f2933", "#5a6572", "#e3e8ee"
 BLUE, ORANGE, GREEN, PURPLE = "#0b5fa5", "#b34a06", "#1b7f5c", "#7a4fa3"
 BACKGROUND = "#ffffff"
-PLATE = {"facecolor": BACKGROUND, "edgecolor": "none", "pad": 0.8}  # behind a label that a line may cross
+PLATE = {
+    "facecolor": BACKGROUND,
+    "edgecolor": "none",
+    "pad": 0.8,
+}  # behind a label that a line may cross
 FORMAT = {
     "BF16": (INK, "v", "-"),
     "FP8": (GREEN, "s", "--"),
@@ -19,7 +23,11 @@ FORMAT = {
     "MXFP4": (PURPLE, "D", "-."),
     "NVFP4": (ORANGE, "^", "-"),
 }  # how a number format looks in all figures: colour, marker, line
-FRAMEWORK = {"trtllm": (BLUE, "TensorRT-LLM"), "sglang": (ORANGE, "SGLang"), "vllm": (GREEN, "vLLM")}
+FRAMEWORK = {
+    "trtllm": (BLUE, "TensorRT-LLM"),
+    "sglang": (ORANGE, "SGLang"),
+    "vllm": (GREEN, "vLLM"),
+}
 
 RC = {
     "font.size": 10.5,
@@ -47,7 +55,8 @@ RC = {
 
 
 ENGINE = {
-    name: (color, marker, line) for (color, name), marker, line in zip(FRAMEWORK.values(), "os^", ("--", "-", ":"), strict=True)
+    name: (color, marker, line)
+    for (color, name), marker, line in zip(FRAMEWORK.values(), "os^", ("--", "-", ":"), strict=True)
 }
 
 
@@ -74,7 +83,10 @@ def looks(labels):
     ('#b34a06', '^', '-')
     """
     known, others = {**FORMAT, **ENGINE}, itertools.cycle(FORMAT.values())
-    return {label: next((known[name] for name in known if label.startswith(name)), None) or next(others) for label in labels}
+    return {
+        label: next((known[name] for name in known if label.startswith(name)), None) or next(others)
+        for label in labels
+    }
 
 
 def styled(function):
@@ -143,4 +155,6 @@ def decade_ticks(axis):
     ['1', '2', '5', '10', '20']
     """
     low, high = axis.get_view_interval()
-    plain_ticks(axis, [d * 10.0**e for e in range(-3, 10) for d in (1, 2, 5) if low <= d * 10.0**e <= high])
+    plain_ticks(
+        axis, [d * 10.0**e for e in range(-3, 10) for d in (1, 2, 5) if low <= d * 10.0**e <= high]
+    )

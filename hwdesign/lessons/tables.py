@@ -47,18 +47,28 @@ class Table:
             raise ValueError(f"header must name every column, got {self.header}")
         for row in self.rows:
             if len(row) != len(self.header):
-                raise ValueError(f"rows must have {len(self.header)} cells each, got {len(row)}: {row}")
+                raise ValueError(
+                    f"rows must have {len(self.header)} cells each, got {len(row)}: {row}"
+                )
 
     def __repr__(self):
         lines = [self.header, *self.rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        text = [
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        ]
         return "\n".join([self.caption, *text])
 
     def _repr_html_(self):
         labels = " ".join(badge(kind) for kind in self.kinds)
-        numeric = [all(_NUMBER.fullmatch(row[i]) for row in self.rows) for i in range(len(self.header))]
-        head = "".join(_cell("th", c, number, ' scope="col"') for c, number in zip(self.header, numeric, strict=True))
+        numeric = [
+            all(_NUMBER.fullmatch(row[i]) for row in self.rows) for i in range(len(self.header))
+        ]
+        head = "".join(
+            _cell("th", c, number, ' scope="col"')
+            for c, number in zip(self.header, numeric, strict=True)
+        )
         body = "".join(f"<tr>{_cells(row, numeric)}</tr>" for row in self.rows)
         return (
             f'<div class="hw-table-wrap" tabindex="0" role="region" aria-label="{html.escape(self.caption)}">'
@@ -69,7 +79,9 @@ class Table:
 
 def _cells(row, numeric):
     first = _cell("th", row[0], numeric[0], ' scope="row"')
-    return first + "".join(_cell("td", cell, number) for cell, number in zip(row[1:], numeric[1:], strict=True))
+    return first + "".join(
+        _cell("td", cell, number) for cell, number in zip(row[1:], numeric[1:], strict=True)
+    )
 
 
 def _cell(tag, text, number, scope=""):
@@ -145,6 +157,8 @@ def table2_times(tokens, n, k, device, recipe):
     device, recipe = as_device(device), as_recipe(recipe)
     size = recipe.operand_bytes
     math = roofline.gemm_flops(tokens, n, k) / device.peak_flops(recipe.math)
-    read = roofline.gemm_read_bytes(tokens, n, k, a=size["a"], b=size["b"]) / device.memory_bandwidth
+    read = (
+        roofline.gemm_read_bytes(tokens, n, k, a=size["a"], b=size["b"]) / device.memory_bandwidth
+    )
     write = roofline.gemm_write_bytes(tokens, n, c=size["c"]) / device.memory_bandwidth
     return math, read, write + 0 * math

@@ -6,7 +6,18 @@ from hwdesign._check import whole
 from hwdesign.measure.backends import as_backend
 
 
-def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="bf16", backend=None, *, rounds=5, rotate=True):
+def measure_attention(
+    batch,
+    context,
+    heads,
+    kv_heads,
+    head_dim=128,
+    precision="bf16",
+    backend=None,
+    *,
+    rounds=5,
+    rotate=True,
+):
     """Time softmax attention of one new token a sequence, without projections.
 
     Parameters
@@ -49,7 +60,9 @@ def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="
     if heads % kv_heads:
         raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
     if precision in ("fp8", "nvfp4"):
-        raise ValueError(f"precision must be one of fp64, fp32, bf16, fp16 for attention, got {precision!r}")
+        raise ValueError(
+            f"precision must be one of fp64, fp32, bf16, fp16 for attention, got {precision!r}"
+        )
     backend = as_backend(backend)
 
     def check(q, k, v, result):
@@ -58,9 +71,17 @@ def measure_attention(batch, context, heads, kv_heads, head_dim=128, precision="
         scores = x @ y.T / np.sqrt(head_dim)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        return backend.compare(precision, backend.double(result[i, j], precision), weights @ z, np.sqrt(weights**2 @ z**2))
+        return backend.compare(
+            precision,
+            backend.double(result[i, j], precision),
+            weights @ z,
+            np.sqrt(weights**2 @ z**2),
+        )
 
-    queries, cache = (batch, kv_heads, heads // kv_heads, head_dim), (batch, kv_heads, context, head_dim)
+    queries, cache = (
+        (batch, kv_heads, heads // kv_heads, head_dim),
+        (batch, kv_heads, context, head_dim),
+    )
     return backend.measure(
         "attention_decode",
         {"batch": batch, "context": context, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim},

@@ -29,11 +29,27 @@ CACHE = 2.0**27  # of a GPU, taken where nobody says how large it is [byte]
 ALIGN = 256  # of an operand [byte]
 COPIES = {"cpu": 4096, "cuda": 1024}  # most sets of operands
 RANDOM = 1_000_003  # random numbers before they repeat
-OUTPUT = {"fp64": "fp64", "fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16", "nvfp4": "bf16"}
+OUTPUT = {
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "bf16",
+    "nvfp4": "bf16",
+}
 # Which random bits a format reads: BF16 numbers side by side are also good FP32 and FP64 ones (a BF16 is the head of an FP32).
 BITS = {"fp32": "bf16", "fp64": "bf16", "nvfp4": "fp8", "output": "bf16"}
-TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "fp16": 5e-3, "bf16": 2e-2, "fp8": 3e-2, "nvfp4": 3e-2}  # see `compare`
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])  # values of an FP4 element
+TOLERANCE = {
+    "fp64": 1e-10,
+    "fp32": 1e-4,
+    "fp16": 5e-3,
+    "bf16": 2e-2,
+    "fp8": 3e-2,
+    "nvfp4": 3e-2,
+}  # see `compare`
+E2M1 = np.array(
+    [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+)  # values of an FP4 element
 
 
 class Backend:
@@ -54,7 +70,9 @@ class Backend:
     def __init__(self):
         self.device, self.device_name = machine.cpu_name(), None
         self.cache, self.cache_from = machine.cpu_cache()
-        self.missing = dict.fromkeys(("fp16", "bf16", "fp8", "nvfp4"), "NumPy multiplies fp32 and fp64")
+        self.missing = dict.fromkeys(
+            ("fp16", "bf16", "fp8", "nvfp4"), "NumPy multiplies fp32 and fp64"
+        )
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         self.software = {"python": platform.python_version(), "numpy": np.__version__,
                          "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
@@ -92,11 +110,26 @@ class Backend:
     def operands(self, precision, inputs, outputs, *, rotate=True):
         """Sets of operands, enough of them to exceed the cache four times, and flags where that cannot be."""
         out, reserve = OUTPUT[precision], {}
-        each = {"in": sum(map(_aligned(precision), inputs)), "out": sum(map(_aligned(out), outputs))}
-        total, room = sum(each.values()), self.free() + sum(len(flat) for flat, _ in self.arenas.values())
+        each = {
+            "in": sum(map(_aligned(precision), inputs)),
+            "out": sum(map(_aligned(out), outputs)),
+        }
+        total, room = (
+            sum(each.values()),
+            self.free() + sum(len(flat) for flat, _ in self.arenas.values()),
+        )
         if 2 * total > room:
-            raise MemoryError(f"out of memory: it needs {fmt(2 * total, 'byte')}, {fmt(room, 'byte')} are free")
-        copies = max(1, min(COPIES[self.kind], math.ceil(COLD * self.cache / total), int(room / 4 / total))) if rotate else 1
+            raise MemoryError(
+                f"out of memory: it needs {fmt(2 * total, 'byte')}, {fmt(room, 'byte')} are free"
+            )
+        copies = (
+            max(
+                1,
+                min(COPIES[self.kind], math.ceil(COLD * self.cache / total), int(room / 4 / total)),
+            )
+            if rotate
+            else 1
+        )
         for bits, size in ((BITS.get(precision, precision), each["in"]), ("output", each["out"])):
             least = min(COLD * self.cache * size / total, room / 8) if rotate else 0
             reserve[bits] = int(max(least // ALIGN * ALIGN, copies * size)) + size
@@ -109,7 +142,9 @@ class Backend:
         if copies * total >= COLD * self.cache:
             return sets, ()
         size, cache = fmt(copies * total, "byte"), f"{fmt(self.cache, 'byte')} ({self.cache_from})"
-        return sets, (f"working set: {size} is less than {COLD} x the cache of {cache}: the time may be too good",)
+        return sets, (
+            f"working set: {size} is less than {COLD} x the cache of {cache}: the time may be too good",
+        )
 
     # Operations -----------------------------------------------------------------------------------------------------------
 
@@ -141,17 +176,24 @@ class Backend:
 
     # Measuring ------------------------------------------------------------------------------------------------------------
 
-    def measure(self, operation, shape, precision, *, inputs, outputs, call, check, rounds=5, rotate=True):
+    def measure(
+        self, operation, shape, precision, *, inputs, outputs, call, check, rounds=5, rotate=True
+    ):
         """The rounds combined to a `Measurement`, its result checked; or `Skipped` with the reason."""
         choice("precision", precision, ELEMENT_BYTES)
         label, (rounds,) = f"{operation} {precision}", whole(rounds=rounds)
         if precision not in self.precisions:
-            return Skipped(operation=label, reason=self.missing.get(precision, f"{self.name} has no {precision}"))
+            return Skipped(
+                operation=label,
+                reason=self.missing.get(precision, f"{self.name} has no {precision}"),
+            )
         taken = []
         try:
             for _ in range(rounds):
                 timing, flags = self._round(precision, inputs, outputs, call, check, rotate)
-                flags = tuple(f for f in flags if operation != "launch" or not f.startswith("working set"))
+                flags = tuple(
+                    f for f in flags if operation != "launch" or not f.startswith("working set")
+                )
                 taken.append(Measurement(
                     operation=operation, shape=shape, precision=precision, seconds=timing.seconds, spread=timing.spread,
                     repeats=timing.repeats, device=self.device, device_name=self.device_name, backend=self.name,
@@ -171,7 +213,11 @@ class Backend:
         def written():
             return getattr(calls[0], "result", sets[0][-1])
 
-        timing = time_calls(calls, torch=self.torch if self.kind == "cuda" else None, before=lambda: self.blank(written()))
+        timing = time_calls(
+            calls,
+            torch=self.torch if self.kind == "cuda" else None,
+            before=lambda: self.blank(written()),
+        )
         return timing, (*flags, *timing.flags, *check(*sets[0][:-1], written()))
 
     def compare(self, precision, found, wanted, scale):
@@ -182,7 +228,9 @@ class Backend:
         bad = ~(np.abs(found - wanted) <= TOLERANCE[precision] * (np.abs(wanted) + scale))
         if not bad.any():
             return ()
-        worst = np.unravel_index(np.argmax(np.where(np.isnan(found), np.inf, np.abs(found - wanted))), bad.shape)
+        worst = np.unravel_index(
+            np.argmax(np.where(np.isnan(found), np.inf, np.abs(found - wanted))), bad.shape
+        )
         return (f"wrong result: {int(bad.sum())} of {bad.size} sampled outputs differ from the float64 reference, "
                 f"for example {found[worst]:.4g} instead of {wanted[worst]:.4g}; do not use this time",)  # fmt: skip
 
@@ -207,12 +255,20 @@ class TorchBackend(Backend):
         super().__init__()
         self.torch, self.kind, self.name = torch, kind, f"torch-{kind}"
         self.software |= {"torch": str(torch.__version__), "threads": str(torch.get_num_threads())}
-        names = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "nvfp4": "float4_e2m1fn_x2"}
+        names = {
+            "fp32": "float32",
+            "bf16": "bfloat16",
+            "fp16": "float16",
+            "fp8": "float8_e4m3fn",
+            "nvfp4": "float4_e2m1fn_x2",
+        }
         self.dtypes = {p: getattr(torch, name, None) for p, name in names.items()}
         self.missing = {"fp64": "torch is timed in fp32 and below"}
         if kind == "cpu":
             self.software["omp_wait"] = os.environ.get("OMP_WAIT_POLICY", "default").lower()
-            self.software["blas"] = (re.findall(r"BLAS_INFO=(\w+)", torch.__config__.show()) or ["unknown"])[0]
+            self.software["blas"] = (
+                re.findall(r"BLAS_INFO=(\w+)", torch.__config__.show()) or ["unknown"]
+            )[0]
             fp8 = self.dtypes["fp8"] is not None and hasattr(torch, "_scaled_mm")
             self.precisions = ("fp32", "bf16", "fp16", *(("fp8",) if fp8 else ()))
             self.missing["nvfp4"] = "torch multiplies no nvfp4 on a CPU"
@@ -223,8 +279,16 @@ class TorchBackend(Backend):
         self.device, self.arenas = torch.cuda.get_device_name(index), {}
         self.device_name = machine.catalogue_name(self.device)
         self.cache, self.cache_from = self._cuda_cache(index)
-        driver = (machine.said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"])[0]
-        self.software |= {"cuda": str(torch.version.cuda or getattr(torch.version, "hip", None)), "driver": driver}
+        driver = (
+            machine.said(
+                "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"
+            ).split()
+            or ["unknown"]
+        )[0]
+        self.software |= {
+            "cuda": str(torch.version.cuda or getattr(torch.version, "hip", None)),
+            "driver": driver,
+        }
         for name in ("blas", "threads"):
             self.software.pop(name)
         self._precisions(torch.cuda.get_device_capability(index))
@@ -241,13 +305,19 @@ class TorchBackend(Backend):
         missing = {
             "bf16": f"bf16 needs compute capability 8.0, {has}" if capability < (8, 0) else "",
             "fp8": f"fp8 needs compute capability 8.9, {has}" if capability < (8, 9) else "",
-            "nvfp4": f"nvfp4 needs compute capability 10.0 (Blackwell), {has}" if capability < (10, 0) else "",
+            "nvfp4": f"nvfp4 needs compute capability 10.0 (Blackwell), {has}"
+            if capability < (10, 0)
+            else "",
         }
         for name in ("fp8", "nvfp4"):
-            if not missing[name] and not (self.dtypes[name] is not None and hasattr(self.torch, "_scaled_mm")):
+            if not missing[name] and not (
+                self.dtypes[name] is not None and hasattr(self.torch, "_scaled_mm")
+            ):
                 missing[name] = _no_scaled(self.torch, name)
         self.missing |= {name: why for name, why in missing.items() if why}
-        self.precisions = tuple(p for p in ("bf16", "fp16", "fp8", "nvfp4", "fp32") if p not in self.missing)
+        self.precisions = tuple(
+            p for p in ("bf16", "fp16", "fp8", "nvfp4", "fp32") if p not in self.missing
+        )
 
     def free(self):
         if self.kind == "cpu":
@@ -278,21 +348,33 @@ class TorchBackend(Backend):
         return flat.view(self.dtypes[precision]).view(shape)
 
     def gemm(self, precision, a, w, out):
-        torch, b = self.torch, w.t()  # column-major, as low precisions demand and linear layers store their weights
+        torch, b = (
+            self.torch,
+            w.t(),
+        )  # column-major, as low precisions demand and linear layers store their weights
         if precision not in ("fp8", "nvfp4"):
             return functools.partial(torch.mm, a, b, out=out)
         one = torch.ones((), dtype=torch.float32, device=self.kind)
         scales = {"scale_a": one, "scale_b": one}
-        if precision == "nvfp4":  # a scale for 16 elements, in blocks of 128 rows x 4 scales; all 1, so their order is free
+        if (
+            precision == "nvfp4"
+        ):  # a scale for 16 elements, in blocks of 128 rows x 4 scales; all 1, so their order is free
             across = math.ceil(a.shape[1] * 2 / 16 / 4) * 4
-            ones = (torch.ones(math.ceil(x.shape[0] / 128) * 128 * across, device=self.kind) for x in (a, w))
+            ones = (
+                torch.ones(math.ceil(x.shape[0] / 128) * 128 * across, device=self.kind)
+                for x in (a, w)
+            )
             scales = {name: x.to(self.dtypes["fp8"]) for name, x in zip(scales, ones, strict=True)}
         fast = {"use_fast_accum": True} if precision == "fp8" else {}
 
         def call():
             try:
                 return torch._scaled_mm(a, b, out_dtype=torch.bfloat16, out=out, **scales, **fast)
-            except (TypeError, AttributeError, ValueError) as error:  # a private function: its arguments change with the version
+            except (
+                TypeError,
+                AttributeError,
+                ValueError,
+            ) as error:  # a private function: its arguments change with the version
                 why = str(error)
             raise RuntimeError(why)
 
@@ -302,7 +384,9 @@ class TorchBackend(Backend):
         return functools.partial(out.copy_, x)
 
     def attention(self, q, k, v, out):
-        return _Kept(functools.partial(self.torch.nn.functional.scaled_dot_product_attention, q, k, v), out)
+        return _Kept(
+            functools.partial(self.torch.nn.functional.scaled_dot_product_attention, q, k, v), out
+        )
 
     def double(self, x, precision):
         if precision == "nvfp4":
@@ -346,7 +430,9 @@ def available():
     """
     found = {}
     with contextlib.suppress(ImportError, OSError, RuntimeError):
-        if "torch" not in sys.modules:  # threads that wait for each other sleep; spinning ones block a core another program holds
+        if (
+            "torch" not in sys.modules
+        ):  # threads that wait for each other sleep; spinning ones block a core another program holds
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         torch = importlib.import_module("torch")
         kinds = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
@@ -388,7 +474,9 @@ def as_backend(backend=None):
     """
     if isinstance(backend, Backend):
         return backend
-    return next(iter(_known().values())) if backend is None else choice("backend", backend, _known())
+    return (
+        next(iter(_known().values())) if backend is None else choice("backend", backend, _known())
+    )
 
 
 def _no_scaled(torch, precision):

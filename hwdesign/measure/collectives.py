@@ -23,7 +23,10 @@ from hwdesign.measure.backends import as_backend
 from hwdesign.measure.runs import COLLECTIVES, Measurement, Skipped, combine, load_run, save_run
 from hwdesign.measure.timer import time_calls
 
-SIZES = {"gloo": [2**12, 2**18, 2**23], "nccl": [2**14, 2**18, 2**22, 2**26, 2**30]}  # of the whole tensor [byte]
+SIZES = {
+    "gloo": [2**12, 2**18, 2**23],
+    "nccl": [2**14, 2**18, 2**22, 2**26, 2**30],
+}  # of the whole tensor [byte]
 HOW = "start it with: torchrun --nproc-per-node 2 -m hwdesign.measure.collectives"
 
 
@@ -67,22 +70,51 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
     if words.ndim != 1:
         raise ValueError(f"sizes must be a list of numbers, got {sizes!r}")
     if not _torch():
-        return [Skipped(operation="collectives", reason="torch is not installed, or has no torch.distributed")]
+        return [
+            Skipped(
+                operation="collectives",
+                reason="torch is not installed, or has no torch.distributed",
+            )
+        ]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "run.json"
-        command = [sys.executable, "-m", "hwdesign.measure.collectives", "--json", str(file), "--rendezvous", f"{folder}/meet"]
+        command = [
+            sys.executable,
+            "-m",
+            "hwdesign.measure.collectives",
+            "--json",
+            str(file),
+            "--rendezvous",
+            f"{folder}/meet",
+        ]
         command += ["--sizes", *(f"{size:.0f}" for size in words)] if len(words) else []
-        rank = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1", **_loopback()}
-        said, running, end = [Path(folder) / f"{i}.txt" for i in range(processes)], [], time.monotonic() + timeout
+        rank = {
+            "WORLD_SIZE": str(processes),
+            "LOCAL_WORLD_SIZE": str(processes),
+            "OMP_NUM_THREADS": "1",
+            **_loopback(),
+        }
+        said, running, end = (
+            [Path(folder) / f"{i}.txt" for i in range(processes)],
+            [],
+            time.monotonic() + timeout,
+        )
         try:
             for i in range(processes):
                 env = os.environ | rank | {"RANK": str(i), "LOCAL_RANK": str(i)}
                 with said[i].open("wb") as errors:
-                    running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=errors))
+                    running.append(
+                        subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=errors)
+                    )
             for p in running:
                 p.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return [Skipped(operation="collectives", reason=f"the {processes} processes did not finish within {timeout} s")]
+            return [
+                Skipped(
+                    operation="collectives",
+                    reason=f"the {processes} processes did not finish within {timeout} s",
+                )
+            ]
         finally:
             for p in running:
                 if p.poll() is None:
@@ -118,14 +150,22 @@ def main(arguments=None):
     >>> main([]) if "WORLD_SIZE" not in os.environ else 2
     2
     """
-    parser = argparse.ArgumentParser(prog="python -m hwdesign.measure.collectives", description=f"Times collectives; {HOW}")
+    parser = argparse.ArgumentParser(
+        prog="python -m hwdesign.measure.collectives", description=f"Times collectives; {HOW}"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the run here")
-    parser.add_argument("--sizes", type=int, nargs="+", metavar="BYTE", help="sizes of the whole tensor")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="BYTE", help="sizes of the whole tensor"
+    )
     parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     world, torch = int(os.environ.get("WORLD_SIZE", "1")), _torch()
     if torch is None or world < 2:
-        why = f"it takes at least two processes; {HOW}" if torch else "torch is not installed, or has no torch.distributed"
+        why = (
+            f"it takes at least two processes; {HOW}"
+            if torch
+            else "torch is not installed, or has no torch.distributed"
+        )
         print(f"hwdesign.measure.collectives: {why}", file=sys.stderr)
         return 2
     name, group, options = _backend_name(torch, os.environ), torch.distributed, {}
@@ -153,7 +193,11 @@ def main(arguments=None):
 def _backend_name(torch, env):
     """NCCL where each rank of this machine has a GPU of its own, else gloo: the same answer on each of them."""
     ranks = int(env.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"]))
-    nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available() and torch.cuda.device_count() >= ranks
+    nccl = (
+        torch.cuda.is_available()
+        and torch.distributed.is_nccl_available()
+        and torch.cuda.device_count() >= ranks
+    )
     return "nccl" if nccl else "gloo"
 
 
@@ -218,7 +262,9 @@ def _round(torch, name, operation, size):
         "all_to_all": lambda: number(i % share + rank * share, i // share),
     }[operation]()
     gather = getattr(group, "all_gather_single", None) or group.all_gather_into_tensor
-    scatter = getattr(group, "reduce_scatter_single", None) or group.reduce_scatter_tensor  # the newer names, where they exist
+    scatter = (
+        getattr(group, "reduce_scatter_single", None) or group.reduce_scatter_tensor
+    )  # the newer names, where they exist
     call = {
         "all_reduce": lambda: group.all_reduce(out),
         "all_gather": lambda: gather(out, mine),
@@ -230,7 +276,9 @@ def _round(torch, name, operation, size):
     call()
     bad = torch.tensor([0.0 if torch.equal(out, wanted) else 1.0], device=kind)
     group.all_reduce(bad, op=group.ReduceOp.MAX)
-    flags = ("wrong result: what at least one rank received differs from what was sent; do not use this time",) * int(bad.item())
+    flags = (
+        "wrong result: what at least one rank received differs from what was sent; do not use this time",
+    ) * int(bad.item())
     out.zero_()  # summed again and again, anything else would overflow
 
     def batch(count):
@@ -243,7 +291,9 @@ def _round(torch, name, operation, size):
         if kind == "cuda":
             torch.cuda.synchronize()
         slowest = torch.tensor([time.perf_counter() - start], device=kind)
-        group.all_reduce(slowest, op=group.ReduceOp.MAX)  # so that all ranks agree on the repeats, too
+        group.all_reduce(
+            slowest, op=group.ReduceOp.MAX
+        )  # so that all ranks agree on the repeats, too
         return slowest.item()
 
     timing = time_calls([call], batch=batch)

@@ -11,7 +11,13 @@ from hwdesign.units import fmt
 
 PATCH = 8  # rows and columns of a sampled patch of outputs
 GAIN = 1.1  # a lower precision must be this much faster where work or bytes halve
-LOWER = {"fp8": ("bf16", "fp16"), "nvfp4": ("fp8", "bf16"), "bf16": ("fp32",), "fp16": ("fp32",), "fp32": ("fp64",)}
+LOWER = {
+    "fp8": ("bf16", "fp16"),
+    "nvfp4": ("fp8", "bf16"),
+    "bf16": ("fp32",),
+    "fp16": ("fp32",),
+    "fp32": ("fp64",),
+}
 MULTIPLE = {"fp8": 16, "nvfp4": 32}  # of n and k, which these kernels demand
 
 
@@ -55,7 +61,9 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     m, n, k = whole(m=m, n=n, k=k)
     backend, multiple = as_backend(backend), MULTIPLE.get(precision, 1)
     if n % multiple or k % multiple:
-        raise ValueError(f"n and k must be multiples of {multiple} for {precision}, got n = {n}, k = {k}")
+        raise ValueError(
+            f"n and k must be multiples of {multiple} for {precision}, got n = {n}, k = {k}"
+        )
 
     def check(a, w, out):
         corners = [(0, 0), (max(m - PATCH, 0), max(n - PATCH, 0)), (m // 3, 2 * n // 3)]
@@ -148,7 +156,10 @@ def _copy(operation, elements, backend, rounds, rotate):
     def check(x, out):
         ends = (slice(0, 64), slice(-64, None))
         pairs = [(backend.double(out[e], "bf16"), backend.double(x[e], "bf16")) for e in ends]
-        return next(filter(None, (backend.compare("fp64", found, wanted, 0.0) for found, wanted in pairs)), ())
+        return next(
+            filter(None, (backend.compare("fp64", found, wanted, 0.0) for found, wanted in pairs)),
+            (),
+        )
 
     return backend.measure(
         operation, {"elements": shape[0]}, "fp32", inputs=[shape], outputs=[shape], call=backend.copy, check=check,
@@ -194,9 +205,18 @@ def _suspected(m, times, bandwidth):
     if isinstance(m, Measurement) and m.operation == "gemm":
         others = (times.get((m.backend, p, *m.shape.values())) for p in LOWER.get(m.precision, ()))
         other = next(filter(None, others), None)
-        if other and m.seconds > 2e-5 and min(2.0, other.nbytes / m.nbytes) > 1.3 and other.seconds < GAIN * m.seconds:
+        if (
+            other
+            and m.seconds > 2e-5
+            and min(2.0, other.nbytes / m.nbytes) > 1.3
+            and other.seconds < GAIN * m.seconds
+        ):
             gain = other.seconds / m.seconds
             flag = f"suspect slower path: {m.precision} runs at {gain:.3g} times the speed of {other.precision} on this shape"
-    elif isinstance(m, Measurement) and m.operation == "attention_decode" and m.bandwidth < bandwidth / 5:
+    elif (
+        isinstance(m, Measurement)
+        and m.operation == "attention_decode"
+        and m.bandwidth < bandwidth / 5
+    ):
         flag = f"suspect slower path: it moves {fmt(m.bandwidth, 'byte/s')}, a copy {fmt(bandwidth, 'byte/s')}"
     return replace(m, flags=(*m.flags, flag)) if flag else m

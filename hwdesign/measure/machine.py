@@ -11,7 +11,9 @@ from pathlib import Path
 from hwdesign.units import GIB
 
 CACHE = 2.0**26  # of a processor, taken where nobody says how large it is [byte]
-SHARE = 2.0**28  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
+SHARE = (
+    2.0**28
+)  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
 # What devices report -> catalogue. Variants with other numbers (40 GB, NVL, laptops, a MIG slice) are left out.
 REPORTED = {
     r"A100-SXM4-80GB": "A100_SXM", r"H100 80GB HBM3": "H100_SXM", r"H100 PCIe": "H100_PCIE", r"H200": "H200", r"B200": "B200",
@@ -66,7 +68,12 @@ def cpu_name():
     """
     name = said("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
     with contextlib.suppress(OSError, IndexError):
-        name = name or re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)[0]
+        name = (
+            name
+            or re.findall(
+                r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M
+            )[0]
+        )
     name = name or platform.processor() or platform.machine() or "unknown CPU"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{' '.join(name.split())}, {cores} core{'s' if cores != 1 else ''}"
@@ -97,13 +104,19 @@ def cpu_cache(root="/sys/devices/system/cpu"):
     caches = {}
     for index in Path(root).glob("cpu[0-9]*/cache/index*"):
         with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
-            level, size, shared = ((index / f).read_text().strip() for f in ("level", "size", "shared_cpu_list"))
+            level, size, shared = (
+                (index / f).read_text().strip() for f in ("level", "size", "shared_cpu_list")
+            )
             factor = {"K": 1024, "M": 1024**2, "G": 1024**3}[size[-1]]
             caches.setdefault(int(level), {})[shared] = int(size[:-1]) * factor
     if not caches:
         return CACHE, "assumed, unknown"
     told = float(sum(caches[max(caches)].values()))
-    return (SHARE, "told by the system, capped") if told > SHARE and (os.cpu_count() or 1) <= 4 else (told, "told by the system")
+    return (
+        (SHARE, "told by the system, capped")
+        if told > SHARE and (os.cpu_count() or 1) <= 4
+        else (told, "told by the system")
+    )
 
 
 def cpu_free(root="/sys/fs/cgroup"):
@@ -132,7 +145,10 @@ def cpu_free(root="/sys/fs/cgroup"):
     with contextlib.suppress(OSError, IndexError):
         text = Path("/proc/meminfo").read_text(encoding="utf-8")
         free = 1024.0 * int(re.findall(r"MemAvailable:\s+(\d+)", text)[0])
-    for pair in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for pair in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         with contextlib.suppress(OSError, ValueError):
             limit, used = (float((Path(root) / file).read_text()) for file in pair)
             free = min(free, max(0.0, limit - used))
@@ -162,5 +178,7 @@ def said(*command):
     ''
     """
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     return ""

@@ -15,10 +15,22 @@ from hwdesign.measure.backends import Backend
 from hwdesign.measure.runs import SHAPE, Measurement, Skipped, combine
 
 # What libraries read to know their threads: a stage that took more than one would use the cores of the others.
-ALONE = {f"{name}_THREADS": "1" for name in ("OMP_NUM", "OPENBLAS_NUM", "GOTO_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")}
+ALONE = {
+    f"{name}_THREADS": "1"
+    for name in ("OMP_NUM", "OPENBLAS_NUM", "GOTO_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")
+}
 
 
-def measure_pipeline(stages=2, chunks=(1, 2, 4, 8, 16, 32, 64), *, tokens=1024, hidden=512, layers=16, rounds=3, timeout=120):
+def measure_pipeline(
+    stages=2,
+    chunks=(1, 2, 4, 8, 16, 32, 64),
+    *,
+    tokens=1024,
+    hidden=512,
+    layers=16,
+    rounds=3,
+    timeout=120,
+):
     """Time a batch on its way through layers in one stage, in even stages, and with half as many layers again in the first.
 
     Parameters
@@ -60,23 +72,56 @@ def measure_pipeline(stages=2, chunks=(1, 2, 4, 8, 16, 32, 64), *, tokens=1024, 
     ...
     ValueError: chunks must be numbers that divide tokens = 1024, got [3]
     """
-    stages, tokens, hidden, layers, rounds = whole(stages=stages, tokens=tokens, hidden=hidden, layers=layers, rounds=rounds)
+    stages, tokens, hidden, layers, rounds = whole(
+        stages=stages, tokens=tokens, hidden=hidden, layers=layers, rounds=rounds
+    )
     parts = np.atleast_1d(*dims(chunks=chunks)).astype(int)
     if not parts.size or (tokens % parts).any():
         raise ValueError(f"chunks must be numbers that divide tokens = {tokens}, got {chunks!r}")
     if stages < 2 or layers % stages or layers < 2 * stages:
-        raise ValueError(f"stages must be >= 2 and layers 2, 3, ... times as many, got stages {stages} and layers {layers}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        raise ValueError(
+            f"stages must be >= 2 and layers 2, 3, ... times as many, got stages {stages} and layers {layers}"
+        )
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     if cores < stages:
-        return [Skipped(operation="pipeline", reason=f"{stages} stages need {stages} cores, this machine has {cores}")]
-    splits = [timed_split(1, layers, layers), *(timed_split(stages, layers, n * layers // (2 * stages)) for n in (2, 3))]
-    command = [sys.executable, "-m", "hwdesign.measure.pipeline", json.dumps([splits, parts.tolist(), tokens, hidden, rounds])]
+        return [
+            Skipped(
+                operation="pipeline",
+                reason=f"{stages} stages need {stages} cores, this machine has {cores}",
+            )
+        ]
+    splits = [
+        timed_split(1, layers, layers),
+        *(timed_split(stages, layers, n * layers // (2 * stages)) for n in (2, 3)),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "hwdesign.measure.pipeline",
+        json.dumps([splits, parts.tolist(), tokens, hidden, rounds]),
+    ]
     try:
-        ended = subprocess.run(command, env=os.environ | ALONE, capture_output=True, text=True, errors="replace", timeout=timeout)
+        ended = subprocess.run(
+            command,
+            env=os.environ | ALONE,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
     except subprocess.TimeoutExpired:
-        return [Skipped(operation="pipeline", reason=f"the stages did not finish within {timeout} s")]
+        return [
+            Skipped(operation="pipeline", reason=f"the stages did not finish within {timeout} s")
+        ]
     if ended.returncode:
-        return [Skipped(operation="pipeline", reason=(ended.stderr.strip().splitlines() or ["no word of why"])[-1])]
+        return [
+            Skipped(
+                operation="pipeline",
+                reason=(ended.stderr.strip().splitlines() or ["no word of why"])[-1],
+            )
+        ]
     return [Measurement(**row) for row in json.loads(ended.stdout)]
 
 
@@ -109,20 +154,31 @@ def timed_split(stages, layers, largest):
 def _inside(splits, chunks, tokens, hidden, rounds):
     """What the process of its own does: time every case once a round, so that the rounds of each lie apart."""
     rng = np.random.default_rng(0)
-    weights = rng.standard_normal((sum(splits[0]), hidden, hidden), np.float32) / np.float32(hidden**0.5)  # keep the size
+    weights = rng.standard_normal((sum(splits[0]), hidden, hidden), np.float32) / np.float32(
+        hidden**0.5
+    )  # keep the size
     x = rng.standard_normal((tokens, hidden), np.float32)
     wanted = x[:: tokens // max(chunks)].astype(np.float64)  # a row of every chunk
     for weight in weights:
         wanted = wanted @ weight
     _pass(x, weights, wanted, splits[1], 1)  # warms up
-    taken = [[_pass(x, weights, wanted, split, n) for split in splits for n in chunks] for _ in range(rounds)]
+    taken = [
+        [_pass(x, weights, wanted, split, n) for split in splits for n in chunks]
+        for _ in range(rounds)
+    ]
     return [combine(each) for each in zip(*taken, strict=True)]
 
 
 def _pass(x, weights, wanted, split, chunks):
     """One pass, timed, its result checked."""
-    both = np.stack([x, np.full_like(x, np.nan)])  # a layer reads one and writes the other: nothing is copied or taken anew
-    lines, clock, first = [queue.SimpleQueue() for _ in range(len(split) + 1)], [], np.cumsum([0, *split])
+    both = np.stack(
+        [x, np.full_like(x, np.nan)]
+    )  # a layer reads one and writes the other: nothing is copied or taken anew
+    lines, clock, first = (
+        [queue.SimpleQueue() for _ in range(len(split) + 1)],
+        [],
+        np.cumsum([0, *split]),
+    )
     for start in range(0, len(x), len(x) // chunks):
         lines[0].put(slice(start, start + len(x) // chunks))
 
@@ -131,7 +187,9 @@ def _pass(x, weights, wanted, split, chunks):
             rows = lines[s].get()
             clock.append(time.perf_counter())
             for i in range(first[s], first[s + 1]):
-                np.matmul(both[i % 2, rows], weights[i], out=both[(i + 1) % 2, rows])  # other threads run meanwhile
+                np.matmul(
+                    both[i % 2, rows], weights[i], out=both[(i + 1) % 2, rows]
+                )  # other threads run meanwhile
             lines[s + 1].put(rows)
         clock.append(time.perf_counter())
 

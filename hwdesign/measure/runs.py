@@ -31,9 +31,19 @@ SHAPE = {
     "pipeline": ("stages", "chunks", "tokens", "hidden", "layers", "largest"),
 }  # fmt: skip
 HEADROOM = 1.15  # on datasheets, which name a lower clock than the highest and no reduction inside a switch
-COMMON = ("device", "device_name", "taken_on", "source")  # fields that stand once at the top where all rows share them
-ELEMENT_BYTES = {"fp64": 8.0, **{name: p.bytes for name, p in PRECISIONS.items()}}  # FP64 stands in no accelerator's catalogue
-OUTPUT_BYTES = {name: max(size, 2.0) for name, size in ELEMENT_BYTES.items()}  # low precisions write BF16, as engines do
+COMMON = (
+    "device",
+    "device_name",
+    "taken_on",
+    "source",
+)  # fields that stand once at the top where all rows share them
+ELEMENT_BYTES = {
+    "fp64": 8.0,
+    **{name: p.bytes for name, p in PRECISIONS.items()},
+}  # FP64 stands in no accelerator's catalogue
+OUTPUT_BYTES = {
+    name: max(size, 2.0) for name, size in ELEMENT_BYTES.items()
+}  # low precisions write BF16, as engines do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +110,13 @@ class Measurement:
         shape, software = self.shape or {}, self.software or {}
         if SHAPE.get(self.operation) != tuple(shape):
             known = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in SHAPE.items())
-            raise ValueError(f"operation and shape must be one of {known}; got {self.operation!r} with {', '.join(shape)}")
+            raise ValueError(
+                f"operation and shape must be one of {known}; got {self.operation!r} with {', '.join(shape)}"
+            )
         if not str(self.device or "").strip():
-            raise ValueError("device must be the name the device reports, got none: a time without its device cannot be compared")
+            raise ValueError(
+                "device must be the name the device reports, got none: a time without its device cannot be compared"
+            )
         wanted = ("python", "torch" if "numpy" not in str(self.backend) else "numpy")
         missing = [name for name in wanted if not software.get(name)]
         if missing:
@@ -113,10 +127,17 @@ class Measurement:
         try:
             datetime.date.fromisoformat(self.taken_on)
         except (TypeError, ValueError):
-            raise ValueError(f"taken_on must be an ISO date such as '2026-01-31', got {self.taken_on!r}") from None
+            raise ValueError(
+                f"taken_on must be an ISO date such as '2026-01-31', got {self.taken_on!r}"
+            ) from None
         for name, least in (("seconds", 1e-12), ("spread", 0), ("repeats", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not math.isfinite(value)
+                or value < least
+            ):
                 raise ValueError(f"{name} must be {'> 0' if least else '>= 0'}, got {value!r}")
         choice("precision", self.precision, ELEMENT_BYTES)
         object.__setattr__(self, "flags", tuple(self.flags))
@@ -132,7 +153,9 @@ class Measurement:
         if self.operation == "pipeline":
             return float(s["layers"] * roofline.gemm_flops(s["tokens"], s["hidden"], s["hidden"]))
         if self.operation == "attention_decode":
-            return float(s["batch"] * attention.attention_flops(1, s["context"], s["heads"], s["head_dim"]))
+            return float(
+                s["batch"] * attention.attention_flops(1, s["context"], s["heads"], s["head_dim"])
+            )
         return 0.0
 
     @property
@@ -142,10 +165,16 @@ class Measurement:
         if self.operation == "gemm":
             return float(roofline.gemm_bytes(**s, a=size, b=size, c=out))
         if self.operation == "attention_decode":
-            cache = attention.cache_read_bytes(s["context"], 2 * s["kv_heads"] * s["head_dim"], size)
+            cache = attention.cache_read_bytes(
+                s["context"], 2 * s["kv_heads"] * s["head_dim"], size
+            )
             return float(s["batch"] * (cache + s["heads"] * s["head_dim"] * (size + out)))
         if self.operation in COLLECTIVES:
-            sent = collectives.all_reduce_bytes if self.operation == "all_reduce" else collectives.all_gather_bytes
+            sent = (
+                collectives.all_reduce_bytes
+                if self.operation == "all_reduce"
+                else collectives.all_gather_bytes
+            )
             return float(sent(s["nbytes"], s["ranks"]))
         if self.operation == "pipeline":
             return s["hidden"] * (s["layers"] * s["hidden"] * size + s["tokens"] * (size + out))
@@ -165,10 +194,18 @@ class Measurement:
         s = self.shape
         shape = {
             "gemm": lambda: f"{s['m']} x {s['n']} x {s['k']}",
-            "attention_decode": lambda: f"{s['batch']} x {s['context']}, {s['heads']}/{s['kv_heads']} heads",
-            "pipeline": lambda: f"{s['chunks']} x {s['tokens'] // s['chunks']}, {s['largest']}/{s['layers']} layers",
+            "attention_decode": lambda: (
+                f"{s['batch']} x {s['context']}, {s['heads']}/{s['kv_heads']} heads"
+            ),
+            "pipeline": lambda: (
+                f"{s['chunks']} x {s['tokens'] // s['chunks']}, {s['largest']}/{s['layers']} layers"
+            ),
         }.get(self.operation, lambda: ", ".join(f"{name} {value}" for name, value in s.items()))()
-        rate = fmt(self.rate, "FLOP/s") if self.operation in ("gemm", "pipeline") else fmt(self.bandwidth, "byte/s")
+        rate = (
+            fmt(self.rate, "FLOP/s")
+            if self.operation in ("gemm", "pipeline")
+            else fmt(self.bandwidth, "byte/s")
+        )
         rate = "" if self.operation == "launch" else rate
         time = f"{fmt(self.seconds, 's'):>8} ± {fmt(self.spread, 's'):<8}"
         text = f"{self.operation:<16} {self.precision:<5} {shape:<22} {time} {rate}"
@@ -242,7 +279,9 @@ def combine(rounds):
     best = min(rounds, key=lambda m: m.seconds)
     spread = max(max(m.seconds for m in rounds) - best.seconds, best.spread)
     flags = tuple(dict.fromkeys(flag for m in rounds for flag in m.flags))
-    return judged(replace(best, spread=round(spread, 15), repeats=sum(m.repeats for m in rounds), flags=flags))
+    return judged(
+        replace(best, spread=round(spread, 15), repeats=sum(m.repeats for m in rounds), flags=flags)
+    )
 
 
 def judged(measurement):
@@ -278,14 +317,18 @@ def judged(measurement):
         return m
     device = as_device(m.device_name)
     linked = m.operation in COLLECTIVES
-    limit, headroom = (device.link_bandwidth, HEADROOM) if linked else (device.memory_bandwidth, 1.0)
+    limit, headroom = (
+        (device.link_bandwidth, HEADROOM) if linked else (device.memory_bandwidth, 1.0)
+    )
     bandwidth = m.shape["nbytes"] / m.seconds if m.operation == "all_reduce" else m.bandwidth
     if limit and bandwidth > headroom * limit and m.operation != "launch":
         flags.append(
             f"impossible: {fmt(bandwidth, 'byte/s')} is above the {fmt(limit, 'byte/s')} of the datasheet of {device.name}: "
             "the data came from a cache, or the clock is wrong"
         )
-    peak = device.dense_peak.get(PRECISIONS[m.precision].rate if m.precision in PRECISIONS else None)
+    peak = device.dense_peak.get(
+        PRECISIONS[m.precision].rate if m.precision in PRECISIONS else None
+    )
     if peak and m.rate > HEADROOM * peak:
         flags.append(
             f"impossible: {fmt(m.rate, 'FLOP/s')} is above the dense {m.precision} peak of {device.name}, {fmt(peak, 'FLOP/s')}: "
@@ -329,22 +372,41 @@ def save_run(path, measurements, *, machine):
     if not str(machine).strip():
         raise ValueError("machine must be a name in words, got an empty one")
     rows = [{f.name: _plain(getattr(m, f.name)) for f in fields(m)} for m in taken]
-    common = {name: rows[0][name] for name in COMMON if all(row[name] == rows[0][name] for row in rows)}
+    common = {
+        name: rows[0][name] for name in COMMON if all(row[name] == rows[0][name] for row in rows)
+    }
     software = {row["backend"]: row["software"] for row in reversed(rows)}
     for row in rows:
-        for name in (*common, *(["software"] if row["software"] == software[row["backend"]] else [])):
+        for name in (
+            *common,
+            *(["software"] if row["software"] == software[row["backend"]] else []),
+        ):
             row.pop(name)
-    head = {"format": FORMAT, "machine": str(machine), "spread": SPREAD, **common, "software": software}
+    head = {
+        "format": FORMAT,
+        "machine": str(machine),
+        "spread": SPREAD,
+        **common,
+        "software": software,
+    }
     lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
     skips = json.dumps([vars(s) for s in left], ensure_ascii=False)
     text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
-    Path(path).write_text(f'{text},\n "skipped": {skips},\n "measurements": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    Path(path).write_text(
+        f'{text},\n "skipped": {skips},\n "measurements": [\n  {lines}\n ]\n}}\n', encoding="utf-8"
+    )
 
 
 def _plain(value):
     if isinstance(value, float):
         return float(f"{value:.5g}")
-    return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+    return (
+        dict(value)
+        if isinstance(value, Mapping)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+    )
 
 
 def shipped_runs():
@@ -365,7 +427,9 @@ def shipped_runs():
     True
     """
     folder = resources.files("hwdesign.measure").joinpath("data")
-    return tuple(sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")))
+    return tuple(
+        sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+    )
 
 
 def load_run(path):
@@ -397,10 +461,16 @@ def load_run(path):
     True
     """
     shipped = str(path) in shipped_runs()
-    file = resources.files("hwdesign.measure").joinpath("data", f"{path}.json") if shipped else Path(str(path))
+    file = (
+        resources.files("hwdesign.measure").joinpath("data", f"{path}.json")
+        if shipped
+        else Path(str(path))
+    )
     label = Path(str(path)).name
     if not file.is_file():
-        raise ValueError(f"path must be a file or one of {', '.join(shipped_runs())}, got {str(path)!r}")
+        raise ValueError(
+            f"path must be a file or one of {', '.join(shipped_runs())}, got {str(path)!r}"
+        )
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         rows = data["measurements"] if data["format"] == FORMAT else None
@@ -410,7 +480,9 @@ def load_run(path):
     except (ValueError, KeyError, TypeError):
         rows = None
     if not isinstance(rows, list):
-        raise ValueError(f"{label}: not a run of this package (format {FORMAT!r}, with machine and measurements)")
+        raise ValueError(
+            f"{label}: not a run of this package (format {FORMAT!r}, with machine and measurements)"
+        )
     measurements = tuple(_read(label, i, common, software, row) for i, row in enumerate(rows, 1))
     return Run(machine=machine, measurements=measurements, skipped=skipped)
 
@@ -425,7 +497,9 @@ def _read(label, i, common, software, row):
         )
         required = [n for n in ("device", "software", "taken_on") if not row.get(n)]
         if required:
-            raise ValueError(f"lacks {', '.join(required)}: a time without them cannot be compared with any other")
+            raise ValueError(
+                f"lacks {', '.join(required)}: a time without them cannot be compared with any other"
+            )
         return Measurement(**row)
     except (TypeError, AttributeError, ValueError) as error:
         operation = row.get("operation", "?") if isinstance(row, dict) else "?"

@@ -37,9 +37,16 @@ QUICK = {
     "cpu": {"sweep": [128, 512], "square": [384, 1024], "copy": [2**24], "attention": [(1, 4096)], **NONE},
 }  # fmt: skip
 PASSES = (3, 9)  # fewest and most
-LIMIT = {"cuda": 240.0, "cpu": 40.0}  # after the third pass, no pass begins that would end later [s]
+LIMIT = {
+    "cuda": 240.0,
+    "cpu": 40.0,
+}  # after the third pass, no pass begins that would end later [s]
 EXTRA = {"torch-cpu": ("fp16", "fp8")}  # formats that only the comparison of formats takes
-FORMATS = {"torch-cuda": ("bf16", "fp8", "nvfp4"), "torch-cpu": ("bf16", "fp32"), "numpy": ("fp32", "fp64")}
+FORMATS = {
+    "torch-cuda": ("bf16", "fp8", "nvfp4"),
+    "torch-cpu": ("bf16", "fp32"),
+    "numpy": ("fp32", "fp64"),
+}
 
 
 def cases(backend, *, quick=False):
@@ -75,21 +82,31 @@ def cases(backend, *, quick=False):
     found = {"launch": functools.partial(measure_launch, backend)}
     for elements in s["copy"]:
         found[f"copy {elements}"] = functools.partial(measure_copy, elements, backend)
-    shapes = [(s["m"], s["n"], k) for k in s["sweep"]] + [(s["m"], n, s["k"]) for n in (*s["sweep"], *s["fine"])]
+    shapes = [(s["m"], s["n"], k) for k in s["sweep"]] + [
+        (s["m"], n, s["k"]) for n in (*s["sweep"], *s["fine"])
+    ]
     shapes += [(x, x, x) for x in s["square"]]
     shapes += [(m, n, k) for m, h in s["layer"] for n, k in layer_gemm_shapes(h)]
     side = int(s["area"] ** 0.5)
     shapes += [shape for those in s["formats"].values() for shape in those]
-    shapes += [(m, int(side * 2.0**i), int(side / 2.0**i)) for m in s["tokens"] for i in s["aspect"]]
+    shapes += [
+        (m, int(side * 2.0**i), int(side / 2.0**i)) for m in s["tokens"] for i in s["aspect"]
+    ]
     for precision in (*formats, *EXTRA.get(backend.name, ())):
         if precision not in backend.precisions:
             reason = backend.missing.get(precision, f"{backend.name} has no {precision}")
             found[f"gemm {precision}"] = functools.partial(_skipped, f"gemm {precision}", reason)
             continue
-        for m, n, k in dict.fromkeys(shapes if precision in formats else s["formats"].get(precision, ())):
-            found[f"gemm {precision} {m} x {n} x {k}"] = functools.partial(measure_gemm, m, n, k, precision, backend)
+        for m, n, k in dict.fromkeys(
+            shapes if precision in formats else s["formats"].get(precision, ())
+        ):
+            found[f"gemm {precision} {m} x {n} x {k}"] = functools.partial(
+                measure_gemm, m, n, k, precision, backend
+            )
     for batch, context in s["attention"]:
-        found[f"attention {batch} x {context}"] = functools.partial(measure_attention, batch, context, 32, 8, 128, first, backend)
+        found[f"attention {batch} x {context}"] = functools.partial(
+            measure_attention, batch, context, 32, 8, 128, first, backend
+        )
     return found
 
 
@@ -165,13 +182,17 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
                 progress(f"pass {i + 1}, {j + 1} of {len(todo)}: {label}")
             if not isinstance(taken.get(label), Skipped):  # what failed once is not tried again
                 result = measure(rounds=1)
-                taken[label] = result if isinstance(result, Skipped) else [*taken.get(label, ()), result]
+                taken[label] = (
+                    result if isinstance(result, Skipped) else [*taken.get(label, ()), result]
+                )
     backend.release()
     share = (_others() - others) / (time.monotonic() - start) / (os.cpu_count() or 1)
     found = flag_slow_paths([t if isinstance(t, Skipped) else combine(t) for t in taken.values()])
     if backend.kind == "cuda" or share < 0.05:
         return found
-    note = f"disturbed: other programs took {100 * share:.0f} % of the processor while this was timed"
+    note = (
+        f"disturbed: other programs took {100 * share:.0f} % of the processor while this was timed"
+    )
     return [m if isinstance(m, Skipped) else replace(m, flags=(*m.flags, note)) for m in found]
 
 
@@ -179,8 +200,12 @@ def _others():
     """Processor time that other programs took since the start of the machine [s]; 0 where nobody says."""
     with contextlib.suppress(OSError, ValueError):
         with open("/proc/stat", encoding="utf-8") as file:
-            user, nice, system, _, _, irq, soft, steal = (int(x) for x in file.readline().split()[1:9])
-        return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK") - time.process_time()
+            user, nice, system, _, _, irq, soft, steal = (
+                int(x) for x in file.readline().split()[1:9]
+            )
+        return (user + nice + system + irq + soft + steal) / os.sysconf(
+            "SC_CLK_TCK"
+        ) - time.process_time()
     return 0.0
 
 
@@ -208,7 +233,9 @@ def summary(measurements):
     {'bandwidth': None, 'launch': None, 'rate': {}, 'ridge': {}}
     """
     taken = [m for m in measurements if isinstance(m, Measurement)]
-    good = [m for m in taken if not any(flag.startswith(("impossible", "wrong")) for flag in m.flags)]
+    good = [
+        m for m in taken if not any(flag.startswith(("impossible", "wrong")) for flag in m.flags)
+    ]
     bandwidth = max((m.bandwidth for m in good if m.operation == "copy"), default=None)
     rates = {}
     for m in good:
@@ -218,5 +245,7 @@ def summary(measurements):
         "bandwidth": bandwidth,
         "launch": min((m.seconds for m in good if m.operation == "launch"), default=None),
         "rate": rates,
-        "ridge": {name: float(ridge(rate, bandwidth)) for name, rate in rates.items()} if bandwidth else {},
+        "ridge": {name: float(ridge(rate, bandwidth)) for name, rate in rates.items()}
+        if bandwidth
+        else {},
     }

@@ -48,7 +48,9 @@ class Timing:
     flags: tuple[str, ...] = ()
 
 
-def time_calls(calls, *, torch=None, batch=None, before=lambda: None, budget=0.03, clock=time.perf_counter):
+def time_calls(
+    calls, *, torch=None, batch=None, before=lambda: None, budget=0.03, clock=time.perf_counter
+):
     """Time of one call, when the calls are made in turn: the smallest median of 3 to 20 blocks of 3 repeats.
 
     Parameters
@@ -92,7 +94,10 @@ def time_calls(calls, *, torch=None, batch=None, before=lambda: None, budget=0.0
     once = max(min(batch(1) for _ in range(WARM_UP)), 1e-9)
     count = math.ceil(LEAST["cuda" if torch else "cpu"] / once)
     blocks = int(min(max(budget / (BLOCK * count * once), BLOCKS[0]), BLOCKS[1]))
-    medians = [statistics.median(batch(count) / (count * unit) for _ in range(BLOCK)) for _ in range(blocks)]
+    medians = [
+        statistics.median(batch(count) / (count * unit) for _ in range(BLOCK))
+        for _ in range(blocks)
+    ]
     best = min(medians)
     spread = statistics.median(medians) - best
     return Timing(seconds=best, spread=spread, repeats=blocks * BLOCK, flags=flags)
@@ -133,7 +138,9 @@ def _on_cuda(calls, torch):
     except RuntimeError as error:
         torch.cuda.synchronize()
         turns, first = 1, str(error).split("\n")[0]
-        flags = (f"no CUDA graph: the calls were started one by one, short ones wait for Python ({first})",)
+        flags = (
+            f"no CUDA graph: the calls were started one by one, short ones wait for Python ({first})",
+        )
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def batch(count):

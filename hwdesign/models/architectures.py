@@ -10,9 +10,21 @@ from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE
 
 GEMMA = ("gemma3", "gemma3_text")
 TIED = ("gpt2", "gpt_bigcode", *GEMMA)  # where a missing tie_word_embeddings means true
-PERIOD = {**dict.fromkeys(GEMMA, 6), "gpt_oss": 2}  # every n-th layer is full where nothing else is said
-WINDOW = {**dict.fromkeys(GEMMA, 4096), "gpt_oss": 128, "mistral": 4096}  # where sliding_window is missing; null is none
-SWITCHED = ("qwen2", "qwen3", "qwen2_moe", "qwen3_moe")  # no window unless use_sliding_window is true
+PERIOD = {
+    **dict.fromkeys(GEMMA, 6),
+    "gpt_oss": 2,
+}  # every n-th layer is full where nothing else is said
+WINDOW = {
+    **dict.fromkeys(GEMMA, 4096),
+    "gpt_oss": 128,
+    "mistral": 4096,
+}  # where sliding_window is missing; null is none
+SWITCHED = (
+    "qwen2",
+    "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
+)  # no window unless use_sliding_window is true
 
 UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
     "*": ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "attention_bias", "sliding_window"),
@@ -44,7 +56,10 @@ def _heads(read, hidden, multi_query=False):
 def _head_dim(read, hidden, heads):
     size = read.optional("head_dim", "attention_head_dim")
     if size is None and hidden % heads:
-        raise read.complain("head_dim", f"given, since hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
+        raise read.complain(
+            "head_dim",
+            f"given, since hidden_size {hidden} is not a multiple of num_attention_heads {heads}",
+        )
     return size or hidden // heads
 
 
@@ -56,7 +71,9 @@ def _windows(read, layers, kind):
     window = window if window and switched else None
     types = read.items("layer_types", str, "layer names")
     period = read.optional("sliding_window_pattern", "_sliding_window_pattern")
-    first = read.integer("max_window_layers", default=28, least=0)  # Qwen: the layers before it see everything
+    first = read.integer(
+        "max_window_layers", default=28, least=0
+    )  # Qwen: the layers before it see everything
     if types is not None:
         known = {"full_attention": None, "sliding_attention": window}
         if len(types) != layers or not set(types) <= set(known):
@@ -65,11 +82,15 @@ def _windows(read, layers, kind):
             raise read.complain("sliding_window", "given, since layer_types names sliding layers")
         full = [t == "full_attention" for t in types]
         if period and full != [(i + 1) % period == 0 for i in range(layers)]:
-            raise read.complain("sliding_window_pattern", "absent, since layer_types says otherwise")
+            raise read.complain(
+                "sliding_window_pattern", "absent, since layer_types says otherwise"
+            )
         return [known[t] for t in types]
     period = period or PERIOD.get(kind)
     if period and window is None:
-        raise read.complain("sliding_window", f"a whole number, since only each layer {period} has full attention")
+        raise read.complain(
+            "sliding_window", f"a whole number, since only each layer {period} has full attention"
+        )
     if period:
         return [None if (i + 1) % period == 0 else window for i in range(layers)]
     if window and kind == "qwen2_moe":
@@ -80,7 +101,10 @@ def _windows(read, layers, kind):
 def _attention(read, hidden, layers, kind, **extra):
     heads, kv, size = _heads(read, hidden)
     windows = _windows(read, layers, kind)
-    return [SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=w, **extra) for w in windows]
+    return [
+        SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=w, **extra)
+        for w in windows
+    ]
 
 
 def _experts(read, width_key="moe_intermediate_size", **extra):
@@ -92,7 +116,9 @@ def _experts(read, width_key="moe_intermediate_size", **extra):
 def _biases(read, kind):
     """(bias of q, k and v, bias of the output): implied by the type in Qwen2, a key elsewhere."""
     if kind not in ("qwen2", "qwen2_moe"):
-        bias = kind not in ("mistral", "phi3") and read.flag("attention_bias")  # those two never have one
+        bias = kind not in ("mistral", "phi3") and read.flag(
+            "attention_bias"
+        )  # those two never have one
         return bias, bias
     bias = read.flag("qkv_bias", "attention_bias", default=True)
     if kind == "qwen2" and not bias:
@@ -104,13 +130,21 @@ def _dense(read, hidden, kind):
     layers, (bias, out_bias) = _layers(read), _biases(read, kind)
     norm = {"qwen3": "head", "olmo2": "full", **dict.fromkeys(GEMMA, "head")}.get(kind)
     mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
-    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=kind == "llama" and read.flag("mlp_bias"))
-    return {"blocks": tuple(Block(mixer=m, ffn=ffn, norms=4 if kind in GEMMA else 2) for m in mixers)}
+    ffn = DenseFFN(
+        width=read.integer("intermediate_size"), bias=kind == "llama" and read.flag("mlp_bias")
+    )
+    return {
+        "blocks": tuple(Block(mixer=m, ffn=ffn, norms=4 if kind in GEMMA else 2) for m in mixers)
+    }
 
 
 def _mixtral(read, hidden, kind):
     moe = _experts(read, "intermediate_size")
-    return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in _attention(read, hidden, _layers(read), kind))}
+    return {
+        "blocks": tuple(
+            Block(mixer=m, ffn=moe) for m in _attention(read, hidden, _layers(read), kind)
+        )
+    }
 
 
 def _qwen_moe(read, hidden, kind):
@@ -126,7 +160,11 @@ def _qwen_moe(read, hidden, kind):
     moe = _experts(read, shared_width=shared, shared_gate=bool(shared))
     plain = DenseFFN(width=read.integer("intermediate_size"))
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(layers)]
-    return {"blocks": tuple(Block(mixer=m, ffn=moe if s else plain) for m, s in zip(mixers, sparse, strict=True))}
+    return {
+        "blocks": tuple(
+            Block(mixer=m, ffn=moe if s else plain) for m, s in zip(mixers, sparse, strict=True)
+        )
+    }
 
 
 def _gpt_oss(read, hidden, kind):
@@ -141,7 +179,9 @@ def _gpt(read, hidden, kind):
     neox = kind == "gpt_neox"
     heads, kv, size = _heads(read, hidden, multi_query=kind == "gpt_bigcode")
     bias = read.flag("attention_bias", default=True) if neox else True
-    mixer = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, qkv_bias=bias, out_bias=bias)
+    mixer = SelfAttention(
+        num_heads=heads, num_kv_heads=kv, head_dim=size, qkv_bias=bias, out_bias=bias
+    )
     width = read.integer("intermediate_size", "n_inner", default=None if neox else 4 * hidden)
     block = Block(mixer=mixer, ffn=DenseFFN(width=width, gated=False, bias=True), norm_bias=True)
     positions = 0 if neox else read.integer("n_positions", "max_position_embeddings", "n_ctx")
@@ -163,9 +203,16 @@ def _deepseek(read, hidden, kind):
     )
     dense = DenseFFN(width=read.integer("intermediate_size"))
     if read.raw("n_routed_experts", "num_experts", "num_local_experts")[1] is None:
-        sparse = ("moe_intermediate_size", "num_experts_per_tok", "n_shared_experts", "first_k_dense_replace")
+        sparse = (
+            "moe_intermediate_size",
+            "num_experts_per_tok",
+            "n_shared_experts",
+            "first_k_dense_replace",
+        )
         if any(map(read.values.get, sparse)):
-            raise read.complain("n_routed_experts", "a whole number, since other keys describe experts")
+            raise read.complain(
+                "n_routed_experts", "a whole number, since other keys describe experts"
+            )
         return {"blocks": (Block(mixer=mixer, ffn=dense),) * layers}
     read.given("n_shared_experts", "how many, or null for none")
     shared = read.integer("n_shared_experts", default=0, least=0)
@@ -173,8 +220,16 @@ def _deepseek(read, hidden, kind):
     if method not in (None, "noaux_tc", "greedy", "group_limited_greedy"):
         raise read.complain("topk_method", "noaux_tc, greedy or group_limited_greedy")
     corrected = method == "noaux_tc" if method else kind == "deepseek_v3"
-    moe = _experts(read, router_correction=corrected, shared_width=shared * read.integer("moe_intermediate_size"))
-    return {"blocks": tuple(Block(mixer=mixer, ffn=moe if s else dense) for s in _sparse_layers(read, layers))}
+    moe = _experts(
+        read,
+        router_correction=corrected,
+        shared_width=shared * read.integer("moe_intermediate_size"),
+    )
+    return {
+        "blocks": tuple(
+            Block(mixer=mixer, ffn=moe if s else dense) for s in _sparse_layers(read, layers)
+        )
+    }
 
 
 def _sparse_layers(read, layers):
@@ -194,14 +249,21 @@ def _sparse_layers(read, layers):
 def _nemotron_h(read, hidden, kind):
     """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm each."""
     pattern, layers = read.raw("hybrid_override_pattern")[1], _layers(read)
-    if not isinstance(pattern, str) or not pattern or set(pattern) - set("M*-E") or len(pattern) != layers:
+    if (
+        not isinstance(pattern, str)
+        or not pattern
+        or set(pattern) - set("M*-E")
+        or len(pattern) != layers
+    ):
         raise read.complain("hybrid_override_pattern", f"{layers} letters out of M * - E")
     if read.raw("mlp_hidden_act")[1] not in (None, "relu2"):
         raise read.complain("mlp_hidden_act", "relu2, whose two matrices are counted")
     ffn = {"gated": False, "bias": read.flag("mlp_bias")}
     if ffn["bias"] and "E" in pattern:
         raise read.complain("mlp_bias", "false: implementations differ in whether experts have it")
-    read.used.update(("expand", "chunk_size", "intermediate_size"))  # the mixer's width is heads x head size
+    read.used.update(
+        ("expand", "chunk_size", "intermediate_size")
+    )  # the mixer's width is heads x head size
     made = {}
     if "*" in pattern:
         bias = read.flag("attention_bias")
@@ -238,7 +300,11 @@ def _nemotron_nas(read, hidden, kind):
     if configs is None or len(configs) != layers:
         raise read.complain("block_configs", f"a list of {layers} objects, one a layer")
     read.used.update(("num_key_value_heads", "intermediate_size"))  # each block has its own
-    size, bias, mlp_bias = _head_dim(read, hidden, heads), read.flag("attention_bias"), read.flag("mlp_bias")
+    size, bias, mlp_bias = (
+        _head_dim(read, hidden, heads),
+        read.flag("attention_bias"),
+        read.flag("mlp_bias"),
+    )
     blocks = []
     for i in range(layers):
         here = read.inside("block_configs", i)
@@ -246,12 +312,20 @@ def _nemotron_nas(read, hidden, kind):
         if not attention.flag("no_op"):
             group = attention.integer("n_heads_in_group", most=heads)
             if heads % group:
-                raise attention.complain("n_heads_in_group", f"a divisor of num_attention_heads {heads}")
+                raise attention.complain(
+                    "n_heads_in_group", f"a divisor of num_attention_heads {heads}"
+                )
             shape = {"num_heads": heads, "num_kv_heads": heads // group, "head_dim": size}
-            mixer = SelfAttention(**shape, window=attention.optional("window_length"), qkv_bias=bias, out_bias=bias)
+            mixer = SelfAttention(
+                **shape, window=attention.optional("window_length"), qkv_bias=bias, out_bias=bias
+            )
         if not feed.flag("no_op"):
             mult = feed.raw("ffn_mult")[1]
-            if isinstance(mult, bool) or not isinstance(mult, int | float) or not 0.01 <= mult <= 100:
+            if (
+                isinstance(mult, bool)
+                or not isinstance(mult, int | float)
+                or not 0.01 <= mult <= 100
+            ):
                 raise feed.complain("ffn_mult", "a number from 0.01 to 100")
             ffn = DenseFFN(width=256 * math.ceil(int(2 * mult * hidden / 3) / 256), bias=mlp_bias)
         for part in (attention, feed):

@@ -37,7 +37,9 @@ class Weight:
 def _linear(name, part, n, k, bias=False, *, stored=1, used=1):
     out = [Weight(name=name, part=part, n=n, k=k, stored=stored, used=used)]
     if bias:
-        out.append(Weight(name=f"{name} bias", part=part, n=n, stored=stored, used=used, matmul=False))
+        out.append(
+            Weight(name=f"{name} bias", part=part, n=n, stored=stored, used=used, matmul=False)
+        )
     return out
 
 
@@ -70,7 +72,13 @@ class SelfAttention:
     @property
     def kind(self):
         """MHA, GQA or MQA, with the window if there is one."""
-        name = "MHA" if self.num_kv_heads == self.num_heads else "MQA" if self.num_kv_heads == 1 else "GQA"
+        name = (
+            "MHA"
+            if self.num_kv_heads == self.num_heads
+            else "MQA"
+            if self.num_kv_heads == 1
+            else "GQA"
+        )
         return f"{name}, window {self.window}" if self.window else name
 
     @property
@@ -132,9 +140,13 @@ class LatentAttention:
             out += _linear("q up", "attention", query, self.q_rank)
             out += [vector("q norm", "norm", self.q_rank)]
         out += _linear("kv down", "attention", self.kv_rank + self.rope_dim, hidden, b)
-        out += _linear("kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank)
+        out += _linear(
+            "kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank
+        )
         out += [vector("kv norm", "norm", self.kv_rank)]
-        return out + _linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
+        return out + _linear(
+            "attention output", "attention", hidden, self.num_heads * self.v_dim, b
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +195,14 @@ class Mamba2:
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = _linear("mamba in", "mamba", self.inner + self.conv_width + self.num_heads, hidden, self.bias)
-        out += [Weight(name="mamba convolution", part="mamba", n=self.conv_width, k=self.conv, matmul=False)]
+        out = _linear(
+            "mamba in", "mamba", self.inner + self.conv_width + self.num_heads, hidden, self.bias
+        )
+        out += [
+            Weight(
+                name="mamba convolution", part="mamba", n=self.conv_width, k=self.conv, matmul=False
+            )
+        ]
         out += [vector("convolution bias", "mamba", self.conv_width)] if self.conv_bias else []
         out += [vector(name, "mamba", self.num_heads) for name in ("A", "D", "dt bias")]
         out += [vector("mamba norm", "norm", self.inner)]
@@ -216,7 +234,9 @@ class DenseFFN:
 
 
 def _ffn(up, down, part, width, hidden, gated, bias, **copies):
-    out = _linear(f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies)
+    out = _linear(
+        f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies
+    )
     return out + _linear(down, part, hidden, width, bias, **copies)
 
 
@@ -251,12 +271,35 @@ class MoE:
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         out = _linear("router", "router", self.num_experts, hidden, self.router_bias)
-        out += [vector("router correction", "router", self.num_experts)] if self.router_correction else []
+        out += (
+            [vector("router correction", "router", self.num_experts)]
+            if self.router_correction
+            else []
+        )
         copies = {"stored": self.num_experts, "used": self.top_k}
-        out += _ffn("expert up", "expert down", "experts", self.width, hidden, self.gated, self.bias, **copies)
+        out += _ffn(
+            "expert up",
+            "expert down",
+            "experts",
+            self.width,
+            hidden,
+            self.gated,
+            self.bias,
+            **copies,
+        )
         if self.shared_width:
-            out += _ffn("shared up", "shared down", "shared experts", self.shared_width, hidden, self.gated, self.bias)
-        return out + (_linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else [])
+            out += _ffn(
+                "shared up",
+                "shared down",
+                "shared experts",
+                self.shared_width,
+                hidden,
+                self.gated,
+                self.bias,
+            )
+        return out + (
+            _linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

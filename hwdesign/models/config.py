@@ -16,7 +16,9 @@ from hwdesign.models.model import Model
 
 MAX_BYTES = 2_000_000  # a config is some kilobytes
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
-SIDE = re.compile("vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I)  # towers left out
+SIDE = re.compile(
+    "vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I
+)  # towers left out
 # A key with a SHAPING part is refused when nobody read it, unless it has a word of training or numerics, or one of
 # positions, tokens or switches and no part that only experts, latents and state spaces have.
 SHAPING = re.compile(
@@ -25,10 +27,15 @@ SHAPING = re.compile(
     "norm|width|depth|size|router|gate|gating|linear|qk|adapter|memory|index|latent|hybrid",
     re.I,
 )
-SPECIAL = re.compile("expert|moe|lora|rank|mamba|ssm|latent|hybrid|nope|head_dim|meta_|memory", re.I)
+SPECIAL = re.compile(
+    "expert|moe|lora|rank|mamba|ssm|latent|hybrid|nope|head_dim|meta_|memory", re.I
+)
 WORD = r"(?<![a-z])(?:{})(?![a-z])"
 NUMERICS = re.compile(
-    WORD.format("act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|mtp|nextn"), re.I
+    WORD.format(
+        "act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|mtp|nextn"
+    ),
+    re.I,
 )
 SWITCHES = re.compile(
     WORD.format(
@@ -43,8 +50,12 @@ HARMLESS = re.compile(
     "output_hidden_states|output_router_logits|rescale_prenorm_residual|topk_group|moe_shared_expert_overlap|full_attn_mod|"
     "scale_attn_weights|scale_attn_by_inverse_layer_idx"
 )
-WRAPPED = re.compile("^tie_word_embeddings$|quant|compress", re.I)  # keys of a wrapper that hold for the model inside it
-UNTOUCHED = re.compile(r"lm_head|embed|norm|gate$|gate\.|router|conv1d|visual|vision|image|audio", re.I)  # not quantized anyway
+WRAPPED = re.compile(
+    "^tie_word_embeddings$|quant|compress", re.I
+)  # keys of a wrapper that hold for the model inside it
+UNTOUCHED = re.compile(
+    r"lm_head|embed|norm|gate$|gate\.|router|conv1d|visual|vision|image|audio", re.I
+)  # not quantized anyway
 MODULES = {
     r"attn\W*$": ("attention",),
     r"shared_experts?\W*$": ("shared experts",),
@@ -74,7 +85,9 @@ class Reader:
         found = [(k, self.values[k]) for k in keys if self.values.get(k) is not None]
         if found[1:] and len({_shown(v) for _, v in found}) > 1:
             names = " and ".join(f"{self.where + k!r} = {_shown(v)}" for k, v in found)
-            raise ValueError(f"config keys {names} contradict each other: give one of them, or the same value")
+            raise ValueError(
+                f"config keys {names} contradict each other: give one of them, or the same value"
+            )
         return found[0] if found else (keys[0], None)
 
     def given(self, key, accepted):
@@ -88,7 +101,10 @@ class Reader:
         if value is None:
             if default is None:
                 raise self.complain(
-                    key, f"a whole number (also known as {', '.join(keys[1:])})" if keys[1:] else "a whole number"
+                    key,
+                    f"a whole number (also known as {', '.join(keys[1:])})"
+                    if keys[1:]
+                    else "a whole number",
                 )
             return default
         most = LIMITS.get(keys[0], LIMIT) if most is None else most
@@ -114,7 +130,9 @@ class Reader:
         value = self.raw(key)[1]
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
+        if not isinstance(value, list) or not all(
+            isinstance(v, kind) and not isinstance(v, bool) for v in value
+        ):
             raise self.complain(key, f"a list of {what}")
         return value
 
@@ -132,11 +150,16 @@ class Reader:
             if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
                 continue
             if SPECIAL.search(key) or not SWITCHES.search(key):
-                raise self.complain(key, f"absent: the reader of {kind!r} does not know this key, and it may change the counts")
+                raise self.complain(
+                    key,
+                    f"absent: the reader of {kind!r} does not know this key, and it may change the counts",
+                )
 
 
 def _off(value):
-    return value is None or (isinstance(value, bool | int | float | str | list | dict) and not value)
+    return value is None or (
+        isinstance(value, bool | int | float | str | list | dict) and not value
+    )
 
 
 def _shown(value):
@@ -187,7 +210,11 @@ def _load(source):
         name = source.get("_name_or_path") or source.get("model_type")
         return _model(source, name if isinstance(name, str) else "model")
     if isinstance(source, str) and source in names():
-        text = resources.files("hwdesign.models").joinpath("configs", f"{source}.json").read_text(encoding="utf-8")
+        text = (
+            resources.files("hwdesign.models")
+            .joinpath("configs", f"{source}.json")
+            .read_text(encoding="utf-8")
+        )
         return _model(_parse(text, source), source)
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"source must be a dict, a path or a name, got {_shown(source)}")
@@ -201,7 +228,9 @@ def _load(source):
             f"source must be a config.json or one of {', '.join(names())}; there is no file {_shown(str(source))}"
         )
     if size > MAX_BYTES:
-        raise ValueError(f"{path.name!r} must be at most {MAX_BYTES} bytes, as a config is; got {size}")
+        raise ValueError(
+            f"{path.name!r} must be at most {MAX_BYTES} bytes, as a config is; got {size}"
+        )
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -230,7 +259,9 @@ def names():
     (20, 'deepseek-r1')
     """
     folder = resources.files("hwdesign.models").joinpath("configs")
-    return tuple(sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")))
+    return tuple(
+        sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+    )
 
 
 def _parse(text, name):
@@ -245,12 +276,18 @@ def _parse(text, name):
         return out
 
     def whole(digits):
-        return int(digits) if len(digits) < 40 else float(digits)  # a size that long is refused, by name
+        return (
+            int(digits) if len(digits) < 40 else float(digits)
+        )  # a size that long is refused, by name
 
     try:
-        value = json.loads(text, object_pairs_hook=pairs, parse_int=whole)  # Infinity and NaN are read; no size may be one
+        value = json.loads(
+            text, object_pairs_hook=pairs, parse_int=whole
+        )  # Infinity and NaN are read; no size may be one
     except json.JSONDecodeError as error:
-        raise ValueError(f"{name!r} must be JSON, got an error at line {error.lineno}: {error.msg}") from None
+        raise ValueError(
+            f"{name!r} must be JSON, got an error at line {error.lineno}: {error.msg}"
+        ) from None
     if not isinstance(value, dict):
         raise ValueError(f"{name!r} must hold a JSON object, got {_shown(value)}")
     return value
@@ -261,10 +298,18 @@ def _model(values, name):
     for _ in range(3):  # thinker_config holds a text_config
         nest = [k for k in NESTED if not _off(values.get(k))]
         if len(nest) > 1:
-            raise ValueError(f"config must nest one language model, got {' and '.join(map(repr, nest))}")
-        odd = [k for k, v in values.items() if isinstance(v, dict) and {"num_hidden_layers", "n_layer"} & set(v)]
+            raise ValueError(
+                f"config must nest one language model, got {' and '.join(map(repr, nest))}"
+            )
+        odd = [
+            k
+            for k, v in values.items()
+            if isinstance(v, dict) and {"num_hidden_layers", "n_layer"} & set(v)
+        ]
         if odd := [k for k in odd if k not in nest and not SIDE.search(str(k))]:
-            raise ValueError(f"config key {where + str(odd[0])!r} must be one of {', '.join(NESTED)} to hold the language model")
+            raise ValueError(
+                f"config key {where + str(odd[0])!r} must be one of {', '.join(NESTED)} to hold the language model"
+            )
         if not nest:
             break
         values, where = Reader(values, where).inside(nest[0]).values, f"{where}{nest[0]}."
@@ -272,12 +317,16 @@ def _model(values, name):
     kind = values.get("model_type") or outer.values.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
         key = where + "model_type" if values.get("model_type") else "model_type"
-        raise ValueError(f"config key {key!r} must be one of {', '.join(READERS)}, got {_shown(kind)}")
+        raise ValueError(
+            f"config key {key!r} must be one of {', '.join(READERS)}, got {_shown(kind)}"
+        )
     if where:  # what a wrapper says for the whole model
         said = {k: v for k, v in outer.values.items() if v is not None and WRAPPED.search(k)}
         values = {**values, **{k: v for k, v in said.items() if values.get(k) is None}}
         if odd := [k for k, v in said.items() if _shown(values[k]) != _shown(v)]:
-            raise ValueError(f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give one, or the same value")
+            raise ValueError(
+                f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give one, or the same value"
+            )
         read = Reader(values, where)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
     specific = READERS[kind](read, hidden, kind)
@@ -288,7 +337,9 @@ def _model(values, name):
         "tied_embeddings": read.flag("tie_word_embeddings", default=kind in TIED),
     }
     quantization, kept = _quantization(read, len(specific["blocks"]))
-    read.used.update(("num_nextn_predict_layers", "max_position_embeddings"))  # extra prediction layers are left out
+    read.used.update(
+        ("num_nextn_predict_layers", "max_position_embeddings")
+    )  # extra prediction layers are left out
     read.finish(kind)
     return Model(**common, **specific, quantization=quantization, unquantized=kept)
 
@@ -299,7 +350,11 @@ def _quantization(read, layers):
         return None, ()
     quant = read.inside("quantization_config")
     inner = quant.inside("quantization") if quant.values.get("quantization") else quant
-    method, algo, kept = quant.values.get("quant_method"), inner.values.get("quant_algo"), _kept(inner, layers)
+    method, algo, kept = (
+        quant.values.get("quant_method"),
+        inner.values.get("quant_algo"),
+        _kept(inner, layers),
+    )
     if method == "fp8":
         block = quant.values.get("weight_block_size")
         if block not in (None, [128, 128]):
@@ -323,7 +378,11 @@ def _kept(quant, layers):
     seen = {}
     for key in ("modules_to_not_convert", "ignore", "exclude_modules"):
         for entry in quant.items(key, str, "names of modules") or []:
-            parts = () if UNTOUCHED.search(entry) else next((p for sign, p in MODULES.items() if re.search(sign, entry)), None)
+            parts = (
+                ()
+                if UNTOUCHED.search(entry)
+                else next((p for sign, p in MODULES.items() if re.search(sign, entry)), None)
+            )
             layer = re.search(r"layers\.(\d+)", entry)
             if layer and int(layer[1][:9]) >= layers:  # an extra prediction layer
                 continue
@@ -335,5 +394,7 @@ def _kept(quant, layers):
             for part in parts:
                 seen.setdefault(part, set()).update([int(layer[1])] if layer else range(layers))
         if odd := [part for part, where in seen.items() if len(where) < layers]:
-            raise quant.complain(key, f"the same for all {layers} layers ({odd[0]} is kept in {len(seen[odd[0]])})")
+            raise quant.complain(
+                key, f"the same for all {layers} layers ({odd[0]} is kept in {len(seen[odd[0]])})"
+            )
     return tuple(sorted(seen))

@@ -62,11 +62,22 @@ class Gemm:
     def bytes(self, recipe):
         """Bytes that must move through memory under a recipe [byte]."""
         size = as_recipe(recipe).operand_bytes
-        moved = self.m * self.k * size["a"] + self.k * self.n * size["b"] + self.m * self.n * size["c"]
+        moved = (
+            self.m * self.k * size["a"] + self.k * self.n * size["b"] + self.m * self.n * size["c"]
+        )
         return self.count * moved
 
 
-def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None, num_kv_heads=None, head_dim=None, gated=False):
+def transformer_gemms(
+    tokens,
+    *,
+    hidden_size,
+    intermediate_size,
+    num_heads=None,
+    num_kv_heads=None,
+    head_dim=None,
+    gated=False,
+):
     """The linear layers of one dense transformer block as GEMMs: Table 1, and what it leaves out.
 
     Parameters
@@ -104,15 +115,25 @@ def transformer_gemms(tokens, *, hidden_size, intermediate_size, num_heads=None,
         raise ValueError(f"gated must be True or False, got {gated!r}")
     heads = (num_heads, num_kv_heads, head_dim)
     if any(h is None for h in heads) and any(h is not None for h in heads):
-        raise ValueError(f"num_heads, num_kv_heads and head_dim must be given together, got {heads}")
-    tokens, hidden_size, intermediate_size = dims(tokens=tokens, hidden_size=hidden_size, intermediate_size=intermediate_size)
+        raise ValueError(
+            f"num_heads, num_kv_heads and head_dim must be given together, got {heads}"
+        )
+    tokens, hidden_size, intermediate_size = dims(
+        tokens=tokens, hidden_size=hidden_size, intermediate_size=intermediate_size
+    )
     if num_heads is None:
         num_heads, num_kv_heads, head_dim = 1, 1, hidden_size
-    num_heads, num_kv_heads, head_dim = dims(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+    num_heads, num_kv_heads, head_dim = dims(
+        num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim
+    )
     if (num_heads % num_kv_heads).any():
-        raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {heads[0]} and {heads[1]}")
+        raise ValueError(
+            f"num_heads must be a multiple of num_kv_heads, got {heads[0]} and {heads[1]}"
+        )
     mixer = SelfAttention(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
     block = Block(mixer=mixer, ffn=DenseFFN(width=intermediate_size, gated=gated))
     matrices = [weight for weight in block.weights(hidden_size) if weight.matmul]
     names = ("qkv", "attention output", "up", "down")
-    return [Gemm(name=name, m=tokens, n=w.n, k=w.k) for name, w in zip(names, matrices, strict=True)]
+    return [
+        Gemm(name=name, m=tokens, n=w.n, k=w.k) for name, w in zip(names, matrices, strict=True)
+    ]

@@ -20,8 +20,24 @@ from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, Mamba2, SelfAttention, Weight, vector
 
-PARTS = ("embedding", "attention", "mamba", "ffn", "experts", "shared experts", "router", "norm", "head")
-QUANTIZED = ("attention", "mamba", "ffn", "experts", "shared experts")  # what a recipe's weight format applies to by default
+PARTS = (
+    "embedding",
+    "attention",
+    "mamba",
+    "ffn",
+    "experts",
+    "shared experts",
+    "router",
+    "norm",
+    "head",
+)
+QUANTIZED = (
+    "attention",
+    "mamba",
+    "ffn",
+    "experts",
+    "shared experts",
+)  # what a recipe's weight format applies to by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +97,23 @@ class Model:
     def weights(self):
         """All weights, embedding to head, as a list of `Weight`."""
         hidden, vocab = self.hidden_size, self.vocab_size
-        out = [Weight(name="embedding", part="embedding", n=vocab, k=hidden, matmul=self.tied_embeddings)]
+        out = [
+            Weight(
+                name="embedding", part="embedding", n=vocab, k=hidden, matmul=self.tied_embeddings
+            )
+        ]
         if self.positions:
-            out.append(Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False))
+            out.append(
+                Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False)
+            )
         seen = {block: block.weights(hidden) for block in self.block_counts}
         out += [weight for block in self.blocks for weight in seen[block]]
         out.append(vector("final norm", "norm", hidden * (2 if self.norm_bias else 1)))
-        return out if self.tied_embeddings else [*out, Weight(name="lm_head", part="head", n=vocab, k=hidden)]
+        return (
+            out
+            if self.tied_embeddings
+            else [*out, Weight(name="lm_head", part="head", n=vocab, k=hidden)]
+        )
 
     @property
     def parameters(self):
@@ -101,7 +127,11 @@ class Model:
         it, gpt-oss leaves it out. A tied embedding works as the head and always counts.
         """
         total = sum(w.used * w.elements for w in self.weights)
-        return total if include_embedding or self.tied_embeddings else total - self.vocab_size * self.hidden_size
+        return (
+            total
+            if include_embedding or self.tied_embeddings
+            else total - self.vocab_size * self.hidden_size
+        )
 
     @property
     def matmul_parameters(self):
@@ -139,7 +169,10 @@ class Model:
 
     def kv_bytes_per_token(self, precision="bf16"):
         """Bytes one more token takes in the cache of all layers [byte], while no window is full."""
-        return sum(b.mixer.cache_elements for b in self.blocks if b.mixer) * as_precision(precision).bytes
+        return (
+            sum(b.mixer.cache_elements for b in self.blocks if b.mixer)
+            * as_precision(precision).bytes
+        )
 
     def kv_bytes(self, context, precision="bf16", *, reserved=False):
         """Bytes of the cache of one sequence of `context` tokens [byte].
@@ -164,20 +197,30 @@ class Model:
         size, total = as_precision(precision).bytes, 0.0
         for mixer, count in ((b.mixer, n) for b, n in self.block_counts.items() if b.mixer):
             kept = np.minimum(context, mixer.window) if mixer.window else context
-            share = -(-mixer.num_kv_heads // tp) / mixer.num_kv_heads if isinstance(mixer, SelfAttention) else 1.0
+            share = (
+                -(-mixer.num_kv_heads // tp) / mixer.num_kv_heads
+                if isinstance(mixer, SelfAttention)
+                else 1.0
+            )
             total = total + count * kept * mixer.cache_elements * size * share
         return scalar_or_array(total)
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""
-        states = [(b.mixer.state_elements, n) for b, n in self.block_counts.items() if isinstance(b.mixer, Mamba2)]
+        states = [
+            (b.mixer.state_elements, n)
+            for b, n in self.block_counts.items()
+            if isinstance(b.mixer, Mamba2)
+        ]
         sizes = as_precision(ssm).bytes, as_precision(conv).bytes
         return sum(n * (s * sizes[0] + c * sizes[1]) for (s, c), n in states)
 
     @classmethod
     def from_config(cls, source):
         """Model of a Hugging Face config: a path, a dict or the name of a shipped config; see `hwdesign.models.config`."""
-        return importlib.import_module("hwdesign.models.config").load(source)  # it builds on this file
+        return importlib.import_module("hwdesign.models.config").load(
+            source
+        )  # it builds on this file
 
 
 def same_parameters(model, *, layers):
@@ -218,8 +261,14 @@ def same_parameters(model, *, layers):
     dims(layers=layers)
     kinds = set(model.blocks)
     block = model.blocks[0]
-    if len(kinds) > 1 or not isinstance(block.mixer, SelfAttention) or not isinstance(block.ffn, DenseFFN):
-        raise ValueError(f"model must have equal blocks of self-attention and a dense FFN, got {sorted(b.kind for b in kinds)}")
+    if (
+        len(kinds) > 1
+        or not isinstance(block.mixer, SelfAttention)
+        or not isinstance(block.ffn, DenseFFN)
+    ):
+        raise ValueError(
+            f"model must have equal blocks of self-attention and a dense FFN, got {sorted(b.kind for b in kinds)}"
+        )
     factor = (len(model.blocks) / layers) ** 0.5
     groups = block.mixer.num_heads // block.mixer.num_kv_heads
     kv_heads = round(block.mixer.num_kv_heads * factor)
@@ -229,4 +278,9 @@ def same_parameters(model, *, layers):
         raise ValueError(f"layers must leave a width of at least one head, got {layers}")
     mixer = replace(block.mixer, num_heads=kv_heads * groups, num_kv_heads=kv_heads)
     sibling = replace(block, mixer=mixer, ffn=replace(block.ffn, width=width))
-    return replace(model, name=f"{model.name} x {layers} layers", hidden_size=hidden, blocks=(sibling,) * int(layers))
+    return replace(
+        model,
+        name=f"{model.name} x {layers} layers",
+        hidden_size=hidden,
+        blocks=(sibling,) * int(layers),
+    )

@@ -22,7 +22,9 @@ PIECE = 16  # multiple at which the copy engines of a GPU want rows to begin [by
 
 def _set_whole(target, *names):
     """Fields of a frozen dataclass, checked and turned into ints."""
-    for name, value in zip(names, whole(**{name: getattr(target, name) for name in names}), strict=True):
+    for name, value in zip(
+        names, whole(**{name: getattr(target, name) for name in names}), strict=True
+    ):
         object.__setattr__(target, name, value)
 
 
@@ -77,7 +79,11 @@ class Tier:
         return (self.next_width - self.width) * per_column
 
     def __str__(self):
-        verdict = "ok" if self.ok else f"remainder {self.remainder:g}, next width {self.next_width} ({self.extra:+.2%})"
+        verdict = (
+            "ok"
+            if self.ok
+            else f"remainder {self.remainder:g}, next width {self.next_width} ({self.extra:+.2%})"
+        )
         return f"{self.name}: {self.width} / {self.ways} = {self.local:g}: {verdict}"
 
 
@@ -201,16 +207,27 @@ class Neighbours:
     @property
     def prices(self):
         """What `lower` and `upper` add to the width, as shares of the wish [dimensionless]; the first may be None."""
-        return tuple(None if width is None else width / self.wish - 1 for width in (self.lower, self.upper))
+        return tuple(
+            None if width is None else width / self.wish - 1 for width in (self.lower, self.upper)
+        )
 
     @property
     def nearest(self):
         """The one nearer to the wish [element], the lower of two equally near."""
-        return min((w for w in (self.lower, self.upper) if w), key=lambda width: (abs(width - self.wish), width))
+        return min(
+            (w for w in (self.lower, self.upper) if w),
+            key=lambda width: (abs(width - self.wish), width),
+        )
 
     def __str__(self):
-        told = [f"{w} ({p:+.2%})" for w, p in zip((self.lower, self.upper), self.prices, strict=True) if w]
-        return f"multiples of {self.multiple} x {self.ways} = {self.step}: " + " or ".join(dict.fromkeys(told))
+        told = [
+            f"{w} ({p:+.2%})"
+            for w, p in zip((self.lower, self.upper), self.prices, strict=True)
+            if w
+        ]
+        return f"multiples of {self.multiple} x {self.ways} = {self.step}: " + " or ".join(
+            dict.fromkeys(told)
+        )
 
 
 def widths_near(wish, ways, precision="bf16"):
@@ -251,7 +268,10 @@ def widths_near(wish, ways, precision="bf16"):
     """
     wish, ways = whole(wish=wish, ways=ways)
     tiers = width_tiers(wish, ways, precision)
-    return {name: Neighbours(wish=wish, ways=ways, multiple=tier.multiple) for name, tier in tiers.items()}
+    return {
+        name: Neighbours(wish=wish, ways=ways, multiple=tier.multiple)
+        for name, tier in tiers.items()
+    }
 
 
 def best_tier(width, ways, precision="bf16"):

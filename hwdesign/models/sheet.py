@@ -39,11 +39,16 @@ def sheet(model):
         "hidden_size": model.hidden_size,
         "vocab_size": model.vocab_size,
         "tied_embeddings": model.tied_embeddings,
-        "blocks": [{"count": len(list(run)), "kind": kind} for kind, run in groupby(b.kind for b in model.blocks)],
+        "blocks": [
+            {"count": len(list(run)), "kind": kind}
+            for kind, run in groupby(b.kind for b in model.blocks)
+        ],
         "heads": [{"query": q, "key_value": kv} for q, kv in heads],
         "parameters": model.parameters,
         "active_parameters_with_input_embedding": model.active_parameters(include_embedding=True),
-        "active_parameters_without_input_embedding": model.active_parameters(include_embedding=False),
+        "active_parameters_without_input_embedding": model.active_parameters(
+            include_embedding=False
+        ),
         "parameters_by_part": model.parameters_by_part(),
         "checkpoint_format": model.quantization or "bf16",
         "weight_bytes": sum(model.weight_bytes().values()),
@@ -54,7 +59,11 @@ def sheet(model):
             "reserved": model.kv_bytes(CONTEXT, reserved=True),
         },
         "state_bytes": model.state_bytes(),
-        "flop_per_token": {"context": CONTEXT, "matmul": decode.gemm_flops, "attention": decode.attention_flops},
+        "flop_per_token": {
+            "context": CONTEXT,
+            "matmul": decode.gemm_flops,
+            "attention": decode.attention_flops,
+        },
     }
 
 
@@ -86,7 +95,10 @@ def sheet_text(model, width=28):
     s = sheet(model)
     cache, work = s["kv_bytes_bf16"], s["flop_per_token"]
     tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
-    lines = [s["name"], f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, {len(model.blocks)} blocks"]
+    lines = [
+        s["name"],
+        f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, {len(model.blocks)} blocks",
+    ]
     lines.append(f"parameters{s['parameters']:>37,}")
     most = max(s["parameters_by_part"].values())
     for part, n in s["parameters_by_part"].items():
@@ -100,11 +112,14 @@ def sheet_text(model, width=28):
         f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
     ]
     if cache["reserved"] != cache["needed"]:
-        lines[-1] += f" needed, {fmt(cache['reserved'], 'byte', digits=4)} if an engine reserves the full context in every layer"
+        lines[-1] += (
+            f" needed, {fmt(cache['reserved'], 'byte', digits=4)} if an engine reserves the full context in every layer"
+        )
     if s["state_bytes"]:
         lines.append(f"constant state a sequence: {fmt(s['state_bytes'], 'byte', digits=4)}")
     parts = ", ".join(
-        f"{fmt(work[key], 'FLOP', digits=4)} in {name}" for key, name in (("matmul", "matrices"), ("attention", "scores"))
+        f"{fmt(work[key], 'FLOP', digits=4)} in {name}"
+        for key, name in (("matmul", "matrices"), ("attention", "scores"))
     )
     lines.append(f"FLOP a token at {CONTEXT} tokens: {parts}")
     lines.append("blocks: " + _runs(s["blocks"]))

@@ -157,7 +157,9 @@ class Step:
 
     def __add__(self, other):
         """The operations of both."""
-        return Step(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+        return Step(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
 
     @property
     def kernels(self):
@@ -165,7 +167,10 @@ class Step:
         operation, two a layer of experts; of all stages together."""
         parts = [g.count for g in self.gemms if g.part != "experts"] + [w.count for w in self.work]
         return int(
-            sum(parts) + sum(2 * e.count for e in self.experts) + sum(x.count for x in self.exchanges) + self.small_kernels
+            sum(parts)
+            + sum(2 * e.count for e in self.experts)
+            + sum(x.count for x in self.exchanges)
+            + self.small_kernels
         )
 
     @property
@@ -182,7 +187,9 @@ class Step:
     def live_elements(self):
         """Largest input and output of one operation together [element]: what must be held besides weights and cache."""
         each = [g.m * (g.k + g.n) for g in self.gemms if g.part != "experts"]
-        each += [e.tokens * e.hidden + e.pairs * (e.gate * e.width + e.hidden) for e in self.experts]
+        each += [
+            e.tokens * e.hidden + e.pairs * (e.gate * e.width + e.hidden) for e in self.experts
+        ]
         return functools.reduce(np.maximum, each, 0.0)
 
     @property
@@ -238,7 +245,9 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     """
     attention, ffn = same_gpus(attention, ffn)
     load = {"batch": batch, "context": context, "new_tokens": new_tokens}
-    return attention_part(model, attention, **load) + feed_forward_part(model, ffn, attention.dp, **load)
+    return attention_part(model, attention, **load) + feed_forward_part(
+        model, ffn, attention.dp, **load
+    )
 
 
 def same_gpus(attention, ffn):
@@ -270,9 +279,13 @@ def same_gpus(attention, ffn):
     """
     attention, ffn = attention or Plan(), ffn or Plan()
     if attention.gpus != ffn.gpus:
-        raise ValueError(f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: {attention} and {ffn}")
+        raise ValueError(
+            f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: {attention} and {ffn}"
+        )
     if attention.pp != ffn.pp:
-        raise ValueError(f"attention and ffn must have the same stages, got pp = {attention.pp} and {ffn.pp}")
+        raise ValueError(
+            f"attention and ffn must have the same stages, got pp = {attention.pp} and {ffn.pp}"
+        )
     return attention, ffn
 
 
@@ -308,7 +321,9 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     >>> [g.part for g in attention_part(config.load("llama-3.1-8b"), Plan(tp=2), batch=1, context=1000).gemms]
     ['attention', 'attention', 'head']
     """
-    run = _Step(model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), plan, Plan())
+    run = _Step(
+        model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), plan, Plan()
+    )
     for block, run.count in model.block_counts.items():
         run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
@@ -355,7 +370,12 @@ def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
     >>> [g.name for g in feed_forward_part(config.load("llama-3.1-8b"), Plan(tp=2), 1, batch=1, context=1000).gemms]
     ['up', 'down']
     """
-    run = _Step(model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), Plan(dp=groups), plan)
+    run = _Step(
+        model.hidden_size,
+        *dims(batch=batch, context=context, new_tokens=new_tokens),
+        Plan(dp=groups),
+        plan,
+    )
     for block, run.count in model.block_counts.items():
         if block.ffn:
             run.feed(block.ffn)
@@ -377,8 +397,16 @@ class _Step:
     """Collects the operations of a step; `count` is how many equal layers are being added."""
 
     def __init__(self, hidden, batch, context, new_tokens, attention, ffn):
-        self.hidden, self.context, self.new_tokens, self.attention, self.ffn = hidden, context, new_tokens, attention, ffn
-        self.batch = np.ceil(batch / attention.dp)  # sequences of the fullest attention GPU: the others wait for it
+        self.hidden, self.context, self.new_tokens, self.attention, self.ffn = (
+            hidden,
+            context,
+            new_tokens,
+            attention,
+            ffn,
+        )
+        self.batch = np.ceil(
+            batch / attention.dp
+        )  # sequences of the fullest attention GPU: the others wait for it
         self.tokens = self.batch * new_tokens
         self.all_tokens = batch * new_tokens
         self.gemms, self.work, self.experts, self.exchanges, self.count = [], [], [], [], 1
@@ -386,7 +414,12 @@ class _Step:
 
     def step(self):
         lists = {name: getattr(self, name) for name in ("gemms", "work", "experts", "exchanges")}
-        return Step(**lists, state_elements=self.state, small_kernels=self.kernels, small_elements=self.moved)
+        return Step(
+            **lists,
+            state_elements=self.state,
+            small_kernels=self.kernels,
+            small_elements=self.moved,
+        )
 
     def small(self, kernels, elements):
         """Kernels that work element by element: each reads `elements` and writes as many."""
@@ -398,7 +431,9 @@ class _Step:
 
     def exchange(self, kind, elements, ranks):
         if ranks > 1:
-            self.exchanges.append(Exchange(kind=kind, elements=elements, ranks=ranks, count=self.count))
+            self.exchanges.append(
+                Exchange(kind=kind, elements=elements, ranks=ranks, count=self.count)
+            )
 
     def mix(self, mixer):
         plan, tokens, hidden = self.attention, self.tokens, self.hidden
@@ -410,10 +445,21 @@ class _Step:
             self.gemm("qkv", tokens, (heads + 2 * kv) * size, hidden, "attention")
             sizes, kept, out, absorbed = (size, size), 2 * kv * size, heads * size, 0
         else:
-            kv, kept, out, absorbed = 1, mixer.cache_elements, heads * mixer.v_dim, mixer.cache_elements + mixer.kv_rank
+            kv, kept, out, absorbed = (
+                1,
+                mixer.cache_elements,
+                heads * mixer.v_dim,
+                mixer.cache_elements + mixer.kv_rank,
+            )
             sizes = self.latent(mixer, heads)
-        pairs = attention_flops(self.new_tokens, self.context, heads, *sizes, causal=True, window=mixer.window)
-        reach = np.minimum(self.context, mixer.window + self.new_tokens - 1) if mixer.window else self.context
+        pairs = attention_flops(
+            self.new_tokens, self.context, heads, *sizes, causal=True, window=mixer.window
+        )
+        reach = (
+            np.minimum(self.context, mixer.window + self.new_tokens - 1)
+            if mixer.window
+            else self.context
+        )
         read = cache_read_bytes(reach, kept, 1.0)
         self.work.append(
             Work(flops=self.batch * pairs / plan.kvp, cache_elements=self.batch * read / plan.kvp, batch=self.batch,
@@ -429,12 +475,18 @@ class _Step:
         self.exchange("all-reduce", tokens * hidden, plan.tp * plan.kvp)
 
     def scan(self, mixer):
-        tokens, hidden, ways = self.tokens, self.hidden, self.attention.tp * self.attention.kvp  # no cache: heads are cut instead
+        tokens, hidden, ways = (
+            self.tokens,
+            self.hidden,
+            self.attention.tp * self.attention.kvp,
+        )  # no cache: heads are cut instead
         heads = _divided("mamba heads", mixer.num_heads, ways, "attention tp * kvp")
         inner, groups = heads * mixer.head_dim, max(1, mixer.groups // ways) * mixer.state
         self.gemm("mamba in", tokens, 2 * inner + 2 * groups + heads, hidden, "mamba")
         self.gemm("mamba out", tokens, hidden, inner, "mamba")
-        self.state = self.state + 2 * self.count * self.batch * mixer.state_elements[0] / ways  # read and written
+        self.state = (
+            self.state + 2 * self.count * self.batch * mixer.state_elements[0] / ways
+        )  # read and written
         self.small(3, tokens * inner)  # convolution, scan, gated norm
         self.exchange("all-reduce", tokens * hidden, ways)
 
@@ -448,8 +500,12 @@ class _Step:
             self.gemm("q up", tokens, query, mixer.q_rank, "attention")
         self.gemm("kv down", tokens, mixer.kv_rank + mixer.rope_dim, hidden, "attention")
         absorbed = (self.new_tokens == 1).all()
-        seen = tokens if absorbed else self.batch * self.context  # expanded anew for each chunk of a prompt
-        values = _part(heads * mixer.v_dim, self.attention.kvp if absorbed else 1)  # of the heads merged here
+        seen = (
+            tokens if absorbed else self.batch * self.context
+        )  # expanded anew for each chunk of a prompt
+        values = _part(
+            heads * mixer.v_dim, self.attention.kvp if absorbed else 1
+        )  # of the heads merged here
         self.gemm("kv up", seen, heads * mixer.nope_dim + values, mixer.kv_rank, "attention")
         if absorbed:
             return mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
@@ -458,12 +514,21 @@ class _Step:
     def feed(self, ffn):
         """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the `ep` ranks of one expert set."""
         plan, hidden = self.ffn, self.hidden
-        groups = _divided("attention dp", self.attention.dp, plan.dp, "ffn dp") if self.attention.dp > plan.dp else 1
-        (owners, fewer), (most, more) = sorted(((plan.ep, "ffn ep"), (groups, "attention dp / ffn dp")))
+        groups = (
+            _divided("attention dp", self.attention.dp, plan.dp, "ffn dp")
+            if self.attention.dp > plan.dp
+            else 1
+        )
+        (owners, fewer), (most, more) = sorted(
+            ((plan.ep, "ffn ep"), (groups, "attention dp / ffn dp"))
+        )
         _divided(more, most, owners, fewer)
         owners = 1 if plan.gather else owners
         here = self.all_tokens / plan.dp  # tokens of one set of experts
-        mine, ways = here / owners, plan.tp * (plan.ep // owners)  # where tokens are replicated, weights are split instead
+        mine, ways = (
+            here / owners,
+            plan.tp * (plan.ep // owners),
+        )  # where tokens are replicated, weights are split instead
         gate = 2 if ffn.gated else 1
         gathered = max(1, self.attention.dp // (plan.dp * owners))
         self.exchange("all-gather", mine * hidden, gathered)
@@ -480,7 +545,10 @@ class _Step:
     def route(self, ffn, here, mine, ways, owners, gate):
         """A mixture of experts: router, routed experts with their dispatch and combine, shared experts."""
         plan, hidden = self.ffn, self.hidden
-        local, width = _divided("experts", ffn.num_experts, plan.ep, "ffn ep"), _part(ffn.width, plan.tp)
+        local, width = (
+            _divided("experts", ffn.num_experts, plan.ep, "ffn ep"),
+            _part(ffn.width, plan.tp),
+        )
         touched = distinct_experts(here, ffn.top_k, ffn.num_experts) * local / ffn.num_experts
         pairs, ranks = here * ffn.top_k / plan.ep, expert_ranks(ffn.top_k, ffn.num_experts, plan.ep)
         arrive = here if owners == 1 else here * ranks / plan.ep
@@ -489,7 +557,14 @@ class _Step:
         self.gemm("expert down", pairs / touched, hidden, width, "experts", touched)
         self.experts.append(
             Experts(
-                tokens=arrive, pairs=pairs, touched=touched, local=local, hidden=hidden, width=width, gate=gate, count=self.count
+                tokens=arrive,
+                pairs=pairs,
+                touched=touched,
+                local=local,
+                hidden=hidden,
+                width=width,
+                gate=gate,
+                count=self.count,
             )
         )
         self.small(1, mine * ffn.num_experts)  # choice of the experts

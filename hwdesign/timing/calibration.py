@@ -27,7 +27,12 @@ STAND_INS = {
     "RTX_PRO_6000": ("B200", "GB300"),
 }
 OTHERS = ("H100_SXM", "B200", "GB200")
-NEAREST = {"bf16": "fp8_block", "fp8": "fp8_block", "nvfp4": "fp8_block", "fp8_block": "fp8"}  # formats, where one is missing
+NEAREST = {
+    "bf16": "fp8_block",
+    "fp8": "fp8_block",
+    "nvfp4": "fp8_block",
+    "fp8_block": "fp8",
+}  # formats, where one is missing
 FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was measured
 
 
@@ -129,10 +134,20 @@ def _nearest(operation, device, precision, framework):
         for form in precisions:
             for name in frameworks:
                 if (operation, place, form, name) in _fitted():
-                    measured, values = (place, form) == (device, precision), _fitted()[operation, place, form, name]
-                    what = {"operation": operation, "device": place, "precision": form, "framework": name}
+                    measured, values = (
+                        (place, form) == (device, precision),
+                        _fitted()[operation, place, form, name],
+                    )
+                    what = {
+                        "operation": operation,
+                        "device": place,
+                        "precision": form,
+                        "framework": name,
+                    }
                     return Constants(**what, measured=measured, fitted=values)
-    have = sorted({f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}) or ["nothing"]
+    have = sorted(
+        {f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}
+    ) or ["nothing"]
     raise ValueError(
         f"framework must have been measured for {operation} on {device} ({', '.join(have)}), got {precision} {framework}"
     )
@@ -177,7 +192,9 @@ def held_out_error(operation, device, precision, framework=None, *, subset="all"
     key = (found.operation, as_device(device).name, str(precision), found.framework)
     rows = {row["subset"]: row for row in _rows("accuracy.csv") if tuple(row.values())[:4] == key}
     if not rows:
-        raise ValueError(f"device and precision must have been measured for {found.operation}, got {key[1]} and {precision!r}")
+        raise ValueError(
+            f"device and precision must have been measured for {found.operation}, got {key[1]} and {precision!r}"
+        )
     return float(choice("subset", subset, rows)["mape"]) / 100
 
 
@@ -224,19 +241,38 @@ def fit(predict, seconds, bounds, *, weights=1.0, scale=None, steps=200):
     """
     (seconds,) = positive(seconds=seconds)
     if np.isinf(seconds).any() or seconds.size < len(bounds) or not numbers("steps", steps) >= 1:
-        raise ValueError(f"seconds must be finite and at least {len(bounds)}, got {seconds.size} times up to {seconds.max():g} s")
+        raise ValueError(
+            f"seconds must be finite and at least {len(bounds)}, got {seconds.size} times up to {seconds.max():g} s"
+        )
     start, low, high = np.log([bounds[name] for name in bounds]).T
 
     def named(x):
         return dict(zip(bounds, np.exp(x).tolist(), strict=True))
 
     def loss(error):
-        return np.sum(weights * (np.square(error) if scale is None else np.sqrt(1 + np.square(error / scale)) - 1))
+        return np.sum(
+            weights
+            * (np.square(error) if scale is None else np.sqrt(1 + np.square(error / scale)) - 1)
+        )
 
     def slopes(error):
-        return weights * np.ones_like(error) if scale is None else weights / np.sqrt(1 + np.square(error / scale))
+        return (
+            weights * np.ones_like(error)
+            if scale is None
+            else weights / np.sqrt(1 + np.square(error / scale))
+        )
 
-    return named(_descend(lambda x: np.log(predict(named(x)) / seconds), loss, slopes, start, low, high, int(steps)))
+    return named(
+        _descend(
+            lambda x: np.log(predict(named(x)) / seconds),
+            loss,
+            slopes,
+            start,
+            low,
+            high,
+            int(steps),
+        )
+    )
 
 
 def _descend(errors, loss, slopes, x, low, high, steps):
@@ -245,14 +281,21 @@ def _descend(errors, loss, slopes, x, low, high, steps):
     now = loss(error)
     for _ in range(steps):
         side = np.where(x + 1e-5 <= high, 1e-5, -1e-5)
-        jacobian = np.stack([(errors(x + h * e) - error) / h for h, e in zip(side, np.eye(len(x)), strict=True)], axis=1)
+        jacobian = np.stack(
+            [(errors(x + h * e) - error) / h for h, e in zip(side, np.eye(len(x)), strict=True)],
+            axis=1,
+        )
         weighted = jacobian * slopes(error)[:, None]
         slope = weighted.T @ error
-        held = ((x >= high) & (slope < 0)) | ((x <= low) & (slope > 0))  # at a limit and pushed beyond it
+        held = ((x >= high) & (slope < 0)) | (
+            (x <= low) & (slope > 0)
+        )  # at a limit and pushed beyond it
         jacobian[:, held], weighted[:, held], slope[held] = 0, 0, 0
         normal = weighted.T @ jacobian
         while damping < 1e12:
-            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-9 * np.eye(len(x)), -slope)
+            move = np.linalg.solve(
+                normal + damping * np.diag(np.diag(normal)) + 1e-9 * np.eye(len(x)), -slope
+            )
             trial = np.clip(x + np.clip(move, -1, 1), low, high)
             there = errors(trial)
             then = loss(there)

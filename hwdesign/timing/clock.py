@@ -14,9 +14,17 @@ from hwdesign.timing.calibration import constants
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXCHANGES = {kind: kind for kind in ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")}
+EXCHANGES = {
+    kind: kind
+    for kind in ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
+}
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
-BY_RATE = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp4": "nvfp4"}  # format whose constants another recipe takes
+BY_RATE = {
+    "bf16": "bf16",
+    "fp16": "bf16",
+    "fp8": "fp8",
+    "fp4": "nvfp4",
+}  # format whose constants another recipe takes
 
 
 class Clock:
@@ -42,7 +50,12 @@ class Clock:
     """
 
     def __init__(self, device, recipe, ideal=False, framework=None):
-        self.device, self.recipe, self.ideal, self.framework = as_device(device), as_recipe(recipe), ideal, framework
+        self.device, self.recipe, self.ideal, self.framework = (
+            as_device(device),
+            as_recipe(recipe),
+            ideal,
+            framework,
+        )
         self.notes, self.known, self.parts = {}, {}, {}
 
     def again(self):
@@ -68,7 +81,9 @@ class Clock:
         key = ("constants", operation, precision, framework)
         found = self.once(key, lambda: constants(operation, self.device, precision, framework))
         if not found.measured:
-            self.notes[f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"] = None
+            self.notes[
+                f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"
+            ] = None
         return found
 
     def form(self, recipe):
@@ -81,7 +96,12 @@ class Clock:
 
     def bound(self, flops, nbytes, fmt):
         """The plain bound [s]."""
-        return roofline.bound_time(flops, nbytes, peak_flops=self.device.peak_flops(fmt), bandwidth=self.device.memory_bandwidth)
+        return roofline.bound_time(
+            flops,
+            nbytes,
+            peak_flops=self.device.peak_flops(fmt),
+            bandwidth=self.device.memory_bandwidth,
+        )
 
     def gemm(self, gemm, recipe):
         """Time of all runs of a GEMM [s]."""
@@ -90,7 +110,8 @@ class Clock:
         c = self.constants("gemm", self.form(recipe), self.framework)
         m, n, k = gemm.m, gemm.n, gemm.k
         return gemm.count * self.once(
-            (recipe, *map(_key, (m, n, k))), lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c)
+            (recipe, *map(_key, (m, n, k))),
+            lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c),
         )
 
     def attention(self, work):
@@ -114,25 +135,39 @@ class Clock:
             work.pieces,
             *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
         )
-        return self.once(key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c))
+        return self.once(
+            key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c)
+        )
 
     def experts(self, experts, recipe, kernel=None):
         """The faster kernel, as an engine takes it, or the one that is named."""
         size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        wanted = EXPERT_KERNELS.values() if kernel is None else (choice("kernel", kernel, EXPERT_KERNELS),)
+        wanted = (
+            EXPERT_KERNELS.values()
+            if kernel is None
+            else (choice("kernel", kernel, EXPERT_KERNELS),)
+        )
         each = (self.constants(name, self.form(recipe)) for name in wanted)
         return functools.reduce(
-            np.minimum, (kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c) for c in each)
+            np.minimum,
+            (
+                kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c)
+                for c in each
+            ),
         )
 
     def exchange(self, exchange, recipe):
         """Time of one exchange [s]."""
         kind, ranks = choice("kind", exchange.kind, EXCHANGES), exchange.ranks
         if not self.device.link_bandwidth:
-            raise ValueError(f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one")
+            raise ValueError(
+                f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one"
+            )
         domain = self.device.link_domain
         if domain and ranks > domain:
-            self.notes[f"{kind} over {ranks} GPUs is timed as if the link joined them; it joins {domain}"] = None
+            self.notes[
+                f"{kind} over {ranks} GPUs is timed as if the link joined them; it joins {domain}"
+            ] = None
         size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
         nbytes, link = exchange.elements * size, self.device.link_bandwidth
         if self.ideal:
@@ -142,7 +177,11 @@ class Clock:
         if kind in ("all-reduce", "all-gather", "reduce-scatter"):
             summed = kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
             # an all-reduce contains both others, so an engine never waits longer for them
-            return summed if kind == "all-reduce" else np.minimum(summed, self.ring(nbytes, ranks, link))
+            return (
+                summed
+                if kind == "all-reduce"
+                else np.minimum(summed, self.ring(nbytes, ranks, link))
+            )
         if kind == "send":
             c = self.constants("ring")
             return collectives.transfer_time(nbytes, c["latency"], c["bandwidth"] * link)

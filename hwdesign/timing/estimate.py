@@ -68,7 +68,9 @@ class Breakdown:
 
     def fits(self, reserve=0.0):
         """Whether activations fit, too, and leave this share of the memory free, as engines do for graphs and buffers."""
-        return scalar_or_array(np.asarray(self.memory) + self.activations <= (1 - reserve) * self.capacity)
+        return scalar_or_array(
+            np.asarray(self.memory) + self.activations <= (1 - reserve) * self.capacity
+        )
 
     @property
     def calibrated(self):
@@ -84,13 +86,22 @@ class Breakdown:
             ends = np.min(self.seconds) * 1e3, np.max(self.seconds) * 1e3
             return f"Breakdown of shape {np.shape(self.seconds)}: {ends[0]:.3g} to {ends[1]:.3g} ms"
         spent = {name: value for name, value in self.terms.items() if value}
-        lines = [f"{name:<14}{value * 1e3:9.3f} ms {100 * self.share(name):5.1f} %" for name, value in spent.items()]
+        lines = [
+            f"{name:<14}{value * 1e3:9.3f} ms {100 * self.share(name):5.1f} %"
+            for name, value in spent.items()
+        ]
         fits = "fits" if self.feasible else "DOES NOT FIT"
         lines += [
             f"{'step':<14}{self.seconds * 1e3:9.3f} ms",
             f"memory {self.memory / 1e9:.1f} of {self.capacity / 1e9:.0f} GB: {fits}",
         ]
-        return "\n".join([*lines, *(("plain bound",) if self.ideal else ()), *(f"uncalibrated: {note}" for note in self.notes)])
+        return "\n".join(
+            [
+                *lines,
+                *(("plain bound",) if self.ideal else ()),
+                *(f"uncalibrated: {note}" for note in self.notes),
+            ]
+        )
 
 
 def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
@@ -219,12 +230,27 @@ def _single(device, recipe, seconds, ideal=False, framework=None):
     clock = Clock(device, recipe, ideal, framework)
     value = seconds(clock)
     if clock.notes:
-        warnings.warn(f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}", UserWarning, stacklevel=3)
+        warnings.warn(
+            f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}",
+            UserWarning,
+            stacklevel=3,
+        )
     return scalar_or_array(value)
 
 
 def decode_step(
-    model, device, recipe, *, batch, context, attention=None, ffn=None, wide=(), ideal=False, framework=None, expert_kernel=None
+    model,
+    device,
+    recipe,
+    *,
+    batch,
+    context,
+    attention=None,
+    ffn=None,
+    wide=(),
+    ideal=False,
+    framework=None,
+    expert_kernel=None,
 ):
     """Time of one decode step: one new token for each sequence in flight.
 
@@ -323,7 +349,10 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
     2
     """
     clock = Clock(device, recipe)
-    return [_time(model, clock, batch, context, 1, attention, ffn, wide, None) for attention, ffn in plans]
+    return [
+        _time(model, clock, batch, context, 1, attention, ffn, wide, None)
+        for attention, ffn in plans
+    ]
 
 
 def prefill_steps(model, device, recipe, plans, *, context):
@@ -434,7 +463,9 @@ def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel
     """A step is its attention part, which knows one plan, and its feed-forward part; a clock times each once."""
     attention, ffn = same_gpus(attention, ffn)
     wide = (wide,) if isinstance(wide, str) else wide
-    low = model.low_precision_parts(clock.recipe) - {choice("wide", part, {name: name for name in QUANTIZED}) for part in wide}
+    low = model.low_precision_parts(clock.recipe) - {
+        choice("wide", part, {name: name for name in QUANTIZED}) for part in wide
+    }
     micro = np.ceil(np.asarray(batch) / attention.pp)
     load, groups = {"batch": micro, "context": context, "new_tokens": new}, attention.dp
 
@@ -463,20 +494,31 @@ def _part(clock, done, low, expert_kernel):
     clock.notes, terms, bf16 = {}, dict.fromkeys(TERMS, 0.0), as_recipe("bf16")
     for gemm in done.gemms:
         if gemm.part != "experts" or clock.ideal:
-            terms[TERM_OF[gemm.part]] = terms[TERM_OF[gemm.part]] + clock.gemm(gemm, clock.recipe if gemm.part in low else bf16)
+            terms[TERM_OF[gemm.part]] = terms[TERM_OF[gemm.part]] + clock.gemm(
+                gemm, clock.recipe if gemm.part in low else bf16
+            )
     for work in done.work:
         terms["attention"] = terms["attention"] + work.count * clock.attention(work)
-    terms["attention"] = terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
+    terms["attention"] = (
+        terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
+    )
     routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
     for experts in () if clock.ideal else done.experts:
-        terms["experts"] = terms["experts"] + experts.count * clock.experts(experts, routed, expert_kernel)
+        terms["experts"] = terms["experts"] + experts.count * clock.experts(
+            experts, routed, expert_kernel
+        )
     for exchange in done.exchanges:
-        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(exchange, routed)
+        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(
+            exchange, routed
+        )
     terms["small kernels"] = terms["small kernels"] + clock.small(done)
     form = clock.recipe.weights.bytes
     size = {part: form if part in low else BF16.bytes for part in TERM_OF}
     weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
-    weights += sum(e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"] for e in done.experts)
+    weights += sum(
+        e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"]
+        for e in done.experts
+    )
     return terms, weights, done.live_elements, tuple(clock.notes)
 
 
@@ -485,7 +527,9 @@ def _sends(model, batch, new, plan):
     if plan.pp == 1:
         return []
     tokens = np.ceil(batch / plan.dp) * new
-    between = Exchange(kind="send", elements=tokens * model.hidden_size / plan.tp, ranks=2, count=plan.pp - 1)
+    between = Exchange(
+        kind="send", elements=tokens * model.hidden_size / plan.tp, ranks=2, count=plan.pp - 1
+    )
     return [between, Exchange(kind="send", elements=tokens, ranks=2)]
 
 
@@ -504,4 +548,9 @@ def _kept(model, clock, tokens, batch, context, plan):
     cache = model.kv_bytes_per_gpu(context, plan.tp, clock.recipe.kv_cache) / plan.kvp
     held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
     stream = tokens * model.hidden_size * BF16.bytes
-    return (vectors + table + (model.positions + 1 + model.norm_bias) * model.hidden_size) * BF16.bytes, held, stream
+    return (
+        (vectors + table + (model.positions + 1 + model.norm_bias) * model.hidden_size)
+        * BF16.bytes,
+        held,
+        stream,
+    )

@@ -16,10 +16,19 @@ import numpy as np
 from hwdesign._check import dims, positive, same_shape, scalar_or_array
 from hwdesign.catalogue.precision import BF16
 
-TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))  # outputs of one tile [element]; not fitted
+TILES = (
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+)  # outputs of one tile [element]; not fitted
 ROOM = 0.5  # share of the L2 cache that an operand can keep: these caches are two halves with a copy each; not fitted
 SIDE = 128  # of a tile, for the block of outputs in flight [element]; not fitted
-LATE = 1.0  # size of an element of A below which C is written after the main loop [byte]; not fitted
+LATE = (
+    1.0  # size of an element of A below which C is written after the main loop [byte]; not fitted
+)
 CHUNK = 1 << 14  # shapes worked on at a time, so that the arrays stay in the cache of the CPU
 
 
@@ -72,11 +81,15 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
     on = _on_chip(m, n, k, device, recipe, c)
     a, b = m * k * size["a"], n * k * size["b"]
     room, block = ROOM * (device.l2 or np.inf), SIDE * np.sqrt(device.sms or 132)
-    again = np.maximum(a - room, 0) * np.maximum(n / block - 1, 0) + np.maximum(b - room, 0) * np.maximum(m / block - 1, 0)
+    again = np.maximum(a - room, 0) * np.maximum(n / block - 1, 0) + np.maximum(
+        b - room, 0
+    ) * np.maximum(m / block - 1, 0)
     store, late = m * n * size["c"] / bandwidth, size["a"] < LATE
     off = (a + b + again) / bandwidth + (0 if late else store)
     longer, shorter = np.maximum(on, off), np.minimum(on, off)
-    out = longer * ((1 + (shorter / longer) ** c["overlap"]) ** (1 / c["overlap"]) - 1)  # what of the shorter sticks out
+    out = longer * (
+        (1 + (shorter / longer) ** c["overlap"]) ** (1 / c["overlap"]) - 1
+    )  # what of the shorter sticks out
     seen = np.where(on >= off, on, out)
     math = 2 * m * n * k / (c["peak"] * device.peak_flops(recipe.math))
     pass_bytes = m * k * (BF16.bytes + size["a"]) if "quantize" in c else 0 * on
@@ -133,21 +146,29 @@ def gemm_kernel_seconds(m, n, k, device, recipe, c):
         return scalar_or_array(sum(gemm_kernel_terms(m, n, k, device, recipe, c).values()))
     parts = [slice(i, i + CHUNK) for i in range(0, m.size, CHUNK)]
     flat = [x.ravel() for x in (m, n, k)]
-    pieces = [sum(gemm_kernel_terms(*(x[part] for x in flat), device, recipe, c).values()) for part in parts]
+    pieces = [
+        sum(gemm_kernel_terms(*(x[part] for x in flat), device, recipe, c).values())
+        for part in parts
+    ]
     return np.concatenate(pieces).reshape(m.shape)
 
 
 def _on_chip(m, n, k, device, recipe, c):
     """Time of the main loops with the fastest tile [s]."""
     sms, size, best = device.sms or 132, recipe.operand_bytes, np.inf
-    for_flop, for_byte = sms / (c["peak"] * device.peak_flops(recipe.math)), sms / (c["feed"] * device.memory_bandwidth)
+    for_flop, for_byte = (
+        sms / (c["peak"] * device.peak_flops(recipe.math)),
+        sms / (c["feed"] * device.memory_bandwidth),
+    )
     for tm, tn in TILES:
         tiles = np.ceil(m / tm) * np.ceil(n / tn) / sms
         read = (np.minimum(tm, m) * size["a"] + tn * size["b"]) * for_byte
         step = np.maximum(read, max(2 * tm * tn * for_flop, c.get("chain", 0)))
         waves = np.maximum(c["balance"] * tiles + (1 - c["balance"]) * np.ceil(tiles), 1)
         best = np.minimum(best, waves * (k * step + c.get("wave", 0)))
-        if "split" in c:  # parts of K on idle SMs; their sums pass through the L2 cache in FP32, written and read
+        if (
+            "split" in c
+        ):  # parts of K on idle SMs; their sums pass through the L2 cache in FP32, written and read
             parts = np.maximum(np.minimum(np.floor(1 / tiles), k / c["split"]), 1)
             sums = np.where(parts > 1, parts * m * n * 8 * for_byte / sms + c["wave"], 0)
             best = np.minimum(best, waves * (k * step / parts + c["wave"]) + sums)

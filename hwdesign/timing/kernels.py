@@ -7,10 +7,17 @@ things overlap, the time is the root of the sum of squares: never less than the 
 
 import numpy as np
 
-from hwdesign.formulas.collectives import all_gather_bytes, all_reduce_bytes, one_shot_bytes, transfer_time
+from hwdesign.formulas.collectives import (
+    all_gather_bytes,
+    all_reduce_bytes,
+    one_shot_bytes,
+    transfer_time,
+)
 
 BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
-HOT = 0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
+HOT = (
+    0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
+)
 
 
 def cold_share(nbytes, device):
@@ -88,11 +95,16 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     cache = work.cache_elements * element_bytes
     ends = 2.0 * work.batch * work.heads * work.size  # queries and outputs in BF16
     cold = cold_share(cache + ends, device)
-    memory = cache / (c["bandwidth"] * device.memory_bandwidth) * (cold + (1 - cold) / c["l2"]) + ends / device.memory_bandwidth
+    memory = (
+        cache / (c["bandwidth"] * device.memory_bandwidth) * (cold + (1 - cold) / c["l2"])
+        + ends / device.memory_bandwidth
+    )
     rounds = np.ceil(work.batch * work.kv_heads / (device.sms or 132))
     waves = c["wave"] * (rounds - 1) + c["row"] * rounds * work.heads / work.kv_heads
     chain = c["chain"] * np.sqrt(work.context / BLOCK)
-    return c["fixed"] + np.sqrt(np.square(memory + work.flops / peak_flops) + np.square(waves) + np.square(chain))
+    return c["fixed"] + np.sqrt(
+        np.square(memory + work.flops / peak_flops) + np.square(waves) + np.square(chain)
+    )
 
 
 def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
@@ -139,17 +151,29 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     packed = "fp4" not in device.dense_peak  # FlashAttention before Blackwell
     latent = packed and work.latent
     size, kv_heads = (work.latent, 1) if latent else (work.size, work.kv_heads)
-    reach = np.minimum(work.context, (work.window + BLOCK) / work.pieces) if work.window else work.context
-    before = work.context - (work.queries - 1) / work.pieces  # keys of this piece that the first query sees
+    reach = (
+        np.minimum(work.context, (work.window + BLOCK) / work.pieces)
+        if work.window
+        else work.context
+    )
+    before = (
+        work.context - (work.queries - 1) / work.pieces
+    )  # keys of this piece that the first query sees
     last, first = np.ceil(reach / BLOCK), np.ceil(np.minimum(reach, before) / BLOCK)
     rows = work.queries * work.heads / kv_heads
-    tiles = kv_heads * np.ceil(rows / BLOCK) if packed else work.heads * np.ceil(work.queries / BLOCK)
+    tiles = (
+        kv_heads * np.ceil(rows / BLOCK) if packed else work.heads * np.ceil(work.queries / BLOCK)
+    )
     on_sm = work.batch * tiles / (device.sms or 132)
     block = BLOCK * BLOCK * 2.0 * size / (c["rate"] * peak_flops / (device.sms or 132))
     ends = 2.0 * work.batch * work.queries * work.heads * size
     cache = ends if work.latent and not latent else work.cache_elements * element_bytes
     memory = (ends + cache) / (c["bandwidth"] * device.memory_bandwidth)
-    blocks = on_sm * (first + last) / 2 + c["chain"] * (last - first + 1) + (np.ceil(on_sm) - on_sm) * (first - 1)
+    blocks = (
+        on_sm * (first + last) / 2
+        + c["chain"] * (last - first + 1)
+        + (np.ceil(on_sm) - on_sm) * (first - 1)
+    )
     return c["fixed"] + block * blocks + c["tile"] * on_sm + memory
 
 
@@ -199,7 +223,12 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     up = experts.gate * experts.width
     pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
     pairs = experts.pairs * pair_bytes / (c["pairs"] * device.memory_bandwidth)
-    tokens = experts.tokens * experts.hidden * (4 + b) / (c.get("tokens", np.inf) * device.memory_bandwidth)
+    tokens = (
+        experts.tokens
+        * experts.hidden
+        * (4 + b)
+        / (c.get("tokens", np.inf) * device.memory_bandwidth)
+    )
     kept = c.get("local", 0) * experts.local + c["touched"] * experts.touched
     return c["fixed"] + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + kept
 
@@ -236,7 +265,9 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
     """
     latency, rate = c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
     once = transfer_time(one_shot_bytes(nbytes, ranks), latency, rate)
-    return np.minimum(once, transfer_time(all_reduce_bytes(nbytes, ranks), latency + c["second"], rate))
+    return np.minimum(
+        once, transfer_time(all_reduce_bytes(nbytes, ranks), latency + c["second"], rate)
+    )
 
 
 def ring_seconds(nbytes, ranks, link_bandwidth, c):
@@ -299,4 +330,6 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
     >>> round(float(all_to_all_seconds(9e6, 8, 900e9, {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1})) * 1e6, 1)
     26.0
     """
-    return transfer_time(nbytes, c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth)
+    return transfer_time(
+        nbytes, c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
+    )

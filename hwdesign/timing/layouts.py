@@ -71,8 +71,15 @@ def layouts(model, gpus):
     """
     (gpus,) = whole(gpus=gpus)
     ways = [n for n in range(1, gpus + 1) if gpus % n == 0]
-    attention = [Plan(tp=t, dp=d, kvp=gpus // (t * d)) for t, d in itertools.product(ways, ways) if gpus % (t * d) == 0]
-    ffn = [Plan(tp=gpus // e, ep=e) for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))]
+    attention = [
+        Plan(tp=t, dp=d, kvp=gpus // (t * d))
+        for t, d in itertools.product(ways, ways)
+        if gpus % (t * d) == 0
+    ]
+    ffn = [
+        Plan(tp=gpus // e, ep=e)
+        for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))
+    ]
     attention = [a for a in attention if _accepted(attention_part, model, a, batch=1, context=1)]
     inner = {groups: [f for f in ffn if _accepted(feed_forward_part, model, f, groups, batch=groups, context=1)]
              for groups in {a.dp for a in attention}}  # fmt: skip
@@ -132,12 +139,22 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     >>> found["seconds"].shape
     (4, 2)
     """
-    kinds = [choice("kinds", kind, {name: name for name in KINDS}) for kind in np.atleast_1d(kinds).tolist()]
-    pairs = [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if attention_kind(pair[0]) in kinds]
+    kinds = [
+        choice("kinds", kind, {name: name for name in KINDS})
+        for kind in np.atleast_1d(kinds).tolist()
+    ]
+    pairs = [
+        pair
+        for n in np.atleast_1d(gpus).tolist()
+        for pair in layouts(model, n)
+        if attention_kind(pair[0]) in kinds
+    ]
     steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context, wide=wide)
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
-    return {"layouts": pairs, "steps": steps} | {name: np.array(values) for name, values in found.items()}
+    return {"layouts": pairs, "steps": steps} | {
+        name: np.array(values) for name, values in found.items()
+    }
 
 
 def best_steps(sweep, allowed):

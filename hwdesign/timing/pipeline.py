@@ -53,16 +53,26 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
 
     def step(*blocks):
         return prefill_step(
-            replace(model, blocks=blocks), device, recipe, batch=batch, context=context, cached=cached, **options
+            replace(model, blocks=blocks),
+            device,
+            recipe,
+            batch=batch,
+            context=context,
+            cached=cached,
+            **options,
         ).seconds
 
     once = {block: step(block) for block in dict.fromkeys(model.blocks)}
     alone = {block: step(block, block) - seconds for block, seconds in once.items()}
     first = model.blocks[0]
-    return np.array([alone[block] for block in model.blocks]), scalar_or_array(once[first] - alone[first])
+    return np.array([alone[block] for block in model.blocks]), scalar_or_array(
+        once[first] - alone[first]
+    )
 
 
-def stage_times(model, device, recipe, *, sizes, split, batch=1, attention=None, ffn=None, **options):
+def stage_times(
+    model, device, recipe, *, sizes, split, batch=1, attention=None, ffn=None, **options
+):
     """Time of each chunk of a prompt in each stage of a pipeline, and the time to hand it over.
 
     Parameters
@@ -108,17 +118,27 @@ def stage_times(model, device, recipe, *, sizes, split, batch=1, attention=None,
     """
     attention, ffn = attention or Plan(), ffn or Plan()
     if attention.pp != 1 or ffn.pp != 1:
-        raise ValueError(f"attention and ffn must be plans of one stage, pp = 1, got pp = {attention.pp} and {ffn.pp}")
+        raise ValueError(
+            f"attention and ffn must be plans of one stage, pp = 1, got pp = {attention.pp} and {ffn.pp}"
+        )
     split = whole(**{f"split[{i}]": layers for i, layers in enumerate(split)})
     if sum(split) != len(model.blocks):
-        raise ValueError(f"split must sum to the {len(model.blocks)} layers of {model.name}, got {sum(split)} for {split}")
+        raise ValueError(
+            f"split must sum to the {len(model.blocks)} layers of {model.name}, got {sum(split)} for {split}"
+        )
     (sizes,) = dims(sizes=sizes)
     ends = np.cumsum(sizes)
     plans = {"attention": attention, "ffn": ffn, **options}
-    blocks, rest = block_times(model, device, recipe, context=ends, cached=ends - sizes, batch=batch, **plans)
+    blocks, rest = block_times(
+        model, device, recipe, context=ends, cached=ends - sizes, batch=batch, **plans
+    )
     times = np.array([part.sum(axis=0) for part in np.split(blocks, np.cumsum(split)[:-1])]).T
     times[:, -1] += rest
     if len(split) == 1:
         return times, np.zeros_like(sizes)
-    handed = Exchange(kind="send", elements=np.ceil(batch / attention.dp) * sizes * model.hidden_size / attention.tp, ranks=2)
+    handed = Exchange(
+        kind="send",
+        elements=np.ceil(batch / attention.dp) * sizes * model.hidden_size / attention.tp,
+        ranks=2,
+    )
     return times, exchange_time(handed, device, recipe, ideal=options.get("ideal", False))

@@ -17,7 +17,18 @@ RESERVE = 0.1  # share of the memory that engines leave free by default: vLLM 0.
 
 
 def decode_candidates(
-    model, device, recipes, *, gpus, batch, input_tokens, output_tokens, kinds=KINDS, wide=(), together=False, reserve=RESERVE
+    model,
+    device,
+    recipes,
+    *,
+    gpus,
+    batch,
+    input_tokens,
+    output_tokens,
+    kinds=KINDS,
+    wide=(),
+    together=False,
+    reserve=RESERVE,
 ):
     """Every way to decode: all layouts over these numbers of GPUs, in all formats, at all batches.
 
@@ -76,25 +87,34 @@ def decode_candidates(
     context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
     for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
         form = as_recipe(form)
-        found = decode_sweep(model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide)
+        found = decode_sweep(
+            model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide
+        )
         seconds, pairs, steps = found["seconds"], found["layouts"], found["steps"]
         shape = len(pairs), len(batch)
         if together:  # a prompt's activations beside the cache of all sequences
             first = prefill_steps(model, device, form, pairs, context=input_tokens)
             each = np.array([s.seconds / a.dp for s, (a, _) in zip(first, pairs, strict=True)])
             seconds = seconds.reshape(shape) + (batch - 1) / output_tokens * each[:, None]
-            wider = (np.maximum(s.activations, f.activations) for s, f in zip(steps, first, strict=True))
+            wider = (
+                np.maximum(s.activations, f.activations) for s, f in zip(steps, first, strict=True)
+            )
             steps = [replace(s, activations=most) for s, most in zip(steps, wider, strict=True)]
         memory = np.array([s.memory + s.activations for s in steps]).reshape(shape)
         fits = np.array([s.fits(reserve) for s in steps], dtype=bool).reshape(shape)
         objects = np.empty((3, len(pairs)), dtype=object)
         objects[0], objects[1:] = form, np.array([*pairs, (None, None)], dtype=object)[:-1].T
         repeated = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
-        parts.append([*repeated, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()])
+        parts.append(
+            [*repeated, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()]
+        )
     names = ("recipe", "attention", "ffn", "gpus", "batch", "seconds", "memory", "fits")
     table = dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     table["context"] = np.full(len(table["batch"]), context)
-    return table | {"user_rate": 1 / table["seconds"], "gpu_rate": table["batch"] / table["seconds"] / table["gpus"]}
+    return table | {
+        "user_rate": 1 / table["seconds"],
+        "gpu_rate": table["batch"] / table["seconds"] / table["gpus"],
+    }
 
 
 def candidate_text(candidates, i):
@@ -123,16 +143,25 @@ def candidate_text(candidates, i):
     >>> candidate_text(one, 0)
     'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
     """
-    count, (a, f) = int(candidates["gpus"][i]), (candidates[part][i] for part in ("attention", "ffn"))
+    count, (a, f) = (
+        int(candidates["gpus"][i]),
+        (candidates[part][i] for part in ("attention", "ffn")),
+    )
     ways = [
-        " ".join([f"{n} {getattr(p, n)}" for n in ("tp", "dp", "kvp", "ep") if getattr(p, n) > 1] or ["tp 1"]) for p in (a, f)
+        " ".join(
+            [f"{n} {getattr(p, n)}" for n in ("tp", "dp", "kvp", "ep") if getattr(p, n) > 1]
+            or ["tp 1"]
+        )
+        for p in (a, f)
     ]
     name = getattr(candidates["recipe"][i], "name", candidates["recipe"][i])
     head = f"{name}, {count} GPU{'s' if count > 1 else ''}, batch {candidates['batch'][i]:.0f}"
     return f"{head}: attention {ways[0]}, ffn {ways[1]}{' gather' if f.gather else ''}"
 
 
-def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, reserve=RESERVE):
+def prefill_workers(
+    model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, reserve=RESERVE
+):
     """Ways to prefill: groups of GPUs, each prompt on one data-parallel group of them, in chunks through pipeline stages.
 
     Parameters
@@ -182,7 +211,9 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     reserve, _ = single("reserve", reserve), positive(gpus=gpus, stages=stages)
     sizes = np.diff([*range(0, tokens, chunk), tokens])
     clock, rows = Clock(device, recipe), []
-    for attention, ffn in [pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)]:
+    for attention, ffn in [
+        pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)
+    ]:
         plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
         layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
         ends = np.cumsum(sizes)
@@ -192,17 +223,25 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
             times = np.stack([part.sum(axis=1) for part in np.split(layers, cuts, axis=1)], axis=1)
             done = schedule(times, send=sent if p > 1 else 0.0)[1][-1, -1]
             cost = times.sum(axis=0).max() * attention.gpus * p / attention.dp
-            room = np.max(chunks.memory) / p + np.max(chunks.activations) <= (1 - reserve) * chunks.capacity
+            room = (
+                np.max(chunks.memory) / p + np.max(chunks.activations)
+                <= (1 - reserve) * chunks.capacity
+            )
             rows.append((attention, ffn, p, attention.gpus * p, done, cost, room))
     names = ("attention", "ffn", "stages", "gpus", "first_token", "gpu_seconds", "fits")
     kinds = (object, object, int, int, float, float, bool)
-    return {n: np.array(x, dtype=kind) for n, x, kind in zip(names, zip(*rows, strict=True), kinds, strict=True)}
+    return {
+        n: np.array(x, dtype=kind)
+        for n, x, kind in zip(names, zip(*rows, strict=True), kinds, strict=True)
+    }
 
 
 def _layer_times(model, device, recipe, sizes, stages, plans):
     """Times of the chunks in each layer, and to hand them over; without stages nothing is sent, so no link is needed."""
     if np.max(stages) > 1:
-        return stage_times(model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans)
+        return stage_times(
+            model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans
+        )
     ends = np.cumsum(sizes)
     blocks, rest = block_times(model, device, recipe, context=ends, cached=ends - sizes, **plans)
     blocks[-1] += rest
@@ -211,4 +250,9 @@ def _layer_times(model, device, recipe, sizes, stages, plans):
 
 def _pure(attention, ffn):
     """Whether each part is spread in one way, and nothing is cut or gathered."""
-    return attention.kvp == 1 and min(attention.tp, attention.dp) == 1 and min(ffn.tp, ffn.ep) == 1 and not ffn.gather
+    return (
+        attention.kvp == 1
+        and min(attention.tp, attention.dp) == 1
+        and min(ffn.tp, ffn.ep) == 1
+        and not ffn.gather
+    )

@@ -17,10 +17,23 @@ from hwdesign.models.steps import Plan
 from hwdesign.timing.serving import time_per_output_token
 from hwdesign.timing.silicon import measurements
 
-GROUP = ("model", "device", "framework", "precision", "moe_precision", "tp", "dp", "moe_tp", "moe_ep")
+GROUP = (
+    "model",
+    "device",
+    "framework",
+    "precision",
+    "moe_precision",
+    "tp",
+    "dp",
+    "moe_tp",
+    "moe_ep",
+)
 LOAD = ("concurrency", "input_tokens", "output_tokens")
 KEY = (*GROUP, *LOAD, "speculative")
-BLOCKWISE = ("deepseek", "qwen3")  # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
+BLOCKWISE = (
+    "deepseek",
+    "qwen3",
+)  # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
 WAITING = 0.1  # share of a request's life before its first token, above which its sequences in flight are not its concurrency
 # InferenceX draws each length between 0.8 and 1 of the nominal (SemiAnalysisAI/InferenceX, commit 843c625, read 2026-11-30:
 # RANDOM_RANGE_RATIO in .github/workflows/benchmark-tmpl.yml, and benchmark_serving.py); only its runs have these lengths here
@@ -57,13 +70,21 @@ def served_recipe(model, device, framework, precision):
     >>> [served_recipe(model, "H200", "trtllm", "fp8").name for model in ("llama-3.1-70b", "deepseek-r1")]
     ['fp8', 'fp8_block']
     """
-    if model.startswith("gpt-oss"):  # its experts are MXFP4; Hopper has no FP4 math and multiplies them in BF16
+    if model.startswith(
+        "gpt-oss"
+    ):  # its experts are MXFP4; Hopper has no FP4 math and multiplies them in BF16
         math = BF16 if device.startswith("H") else MXFP4
-        return Recipe(name="mxfp4", weights=MXFP4, activations=math, outputs=BF16, kv_cache=BF16, math=math)
+        return Recipe(
+            name="mxfp4", weights=MXFP4, activations=math, outputs=BF16, kv_cache=BF16, math=math
+        )
     if precision == "fp8" and model.startswith(BLOCKWISE):
         precision = "fp8_block"
     recipe = as_recipe(precision)
-    return recipe if framework == "trtllm" and precision != "fp8_block" else replace(recipe, kv_cache=BF16)
+    return (
+        recipe
+        if framework == "trtllm" and precision != "fp8_block"
+        else replace(recipe, kv_cache=BF16)
+    )
 
 
 def served_plans(row):
@@ -138,7 +159,11 @@ def served_points(**equal):
     rows = _points()
     keep = np.ones(len(rows["tpot"]), bool)
     for column, value in equal.items():
-        value = as_device(value).name if column == "device" and not isinstance(value, list | tuple) else value
+        value = (
+            as_device(value).name
+            if column == "device" and not isinstance(value, list | tuple)
+            else value
+        )
         keep &= np.isin(choice("column", column, rows), value)
     return {name: values[keep] for name, values in rows.items()}
 
@@ -149,9 +174,15 @@ def _points():
     rows, groups = measurements("serving"), {}
     for i, key in enumerate(zip(*(rows[name].tolist() for name in KEY), strict=True)):
         groups.setdefault(str(key), []).append(i)
-    first, runs = np.array([g[0] for g in groups.values()]), np.array([len(g) for g in groups.values()])
+    first, runs = (
+        np.array([g[0] for g in groups.values()]),
+        np.array([len(g) for g in groups.values()]),
+    )
     out = {name: rows[name][first] for name in KEY} | {"runs": runs}
-    out |= {name: np.array([np.median(rows[name][g]) for g in groups.values()]) for name in ("ttft", "tpot")}
+    out |= {
+        name: np.array([np.median(rows[name][g]) for g in groups.values()])
+        for name in ("ttft", "tpot")
+    }
     life = out["ttft"] + out["tpot"] * (out["output_tokens"] - 1)
     out |= {"modelled": _modelled(out), "waiting": out["ttft"] / life}
     return out | {"matched": (out["speculative"] == "") & (out["waiting"] <= WAITING)}
@@ -162,13 +193,22 @@ def _modelled(rows):
     seconds, groups = np.empty(len(rows["tpot"])), {}
     for i, key in enumerate(zip(*(rows[name].tolist() for name in GROUP), strict=True)):
         groups.setdefault(str(key), []).append(i)
-    drawn = np.isin(rows["input_tokens"] * 1e6 + rows["output_tokens"], [i * 1e6 + o for i, o in DRAWN])
+    drawn = np.isin(
+        rows["input_tokens"] * 1e6 + rows["output_tokens"], [i * 1e6 + o for i, o in DRAWN]
+    )
     lengths = {name: np.where(drawn, np.round(MEAN * rows[name]), rows[name]) for name in LOAD[1:]}
     for chosen in groups.values():
         one = {name: rows[name][chosen[0]] for name in GROUP}
-        model, device, framework, precision = (str(one[name]) for name in ("model", "device", "framework", "precision"))
+        model, device, framework, precision = (
+            str(one[name]) for name in ("model", "device", "framework", "precision")
+        )
         attention, ffn = served_plans(one)
-        load = {name: values[chosen] for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()}
+        load = {
+            name: values[chosen]
+            for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()
+        }
         recipe = served_recipe(model, device, framework, precision)
-        seconds[chosen] = time_per_output_token(config.load(model), device, recipe, **load, attention=attention, ffn=ffn)
+        seconds[chosen] = time_per_output_token(
+            config.load(model), device, recipe, **load, attention=attention, ffn=ffn
+        )
     return seconds

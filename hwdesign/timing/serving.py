@@ -8,7 +8,16 @@ from hwdesign.timing.estimate import decode_step, prefill_step
 
 
 def time_per_output_token(
-    model, device, recipe, *, concurrency, input_tokens, output_tokens, attention=None, ffn=None, expert_kernel=None
+    model,
+    device,
+    recipe,
+    *,
+    concurrency,
+    input_tokens,
+    output_tokens,
+    attention=None,
+    ffn=None,
+    expert_kernel=None,
 ):
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and its share of prefill.
 
@@ -60,8 +69,17 @@ def time_per_output_token(
     attention = attention or Plan()
     plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel}
     group = attention.dp * attention.pp
-    full = np.ceil(concurrency / group) * group  # each group of GPUs has the same number of sequences
-    decode = decode_step(model, device, recipe, batch=full, context=np.ceil(input_tokens + output_tokens / 2), **plans)
+    full = (
+        np.ceil(concurrency / group) * group
+    )  # each group of GPUs has the same number of sequences
+    decode = decode_step(
+        model,
+        device,
+        recipe,
+        batch=full,
+        context=np.ceil(input_tokens + output_tokens / 2),
+        **plans,
+    )
     prefill = prefill_step(model, device, recipe, batch=group, context=input_tokens, **plans)
     return scalar_or_array(
         decode.seconds + (concurrency - 1) / output_tokens * prefill.seconds / group

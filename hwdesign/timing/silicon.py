@@ -68,7 +68,9 @@ class GemmGrid:
         if off.any():
             bad = wanted[off].flat[0]
             near = sorted(int(grid[i]) for i in np.argsort(np.abs(grid - bad))[:2])
-            raise ValueError(f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} and {near[1]}")
+            raise ValueError(
+                f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} and {near[1]}"
+            )
         return place
 
     @property
@@ -130,8 +132,12 @@ def gemm_grid(device, precision, framework=None):
     'H100_SXM bf16, sglang 0.5.14'
     """
     if framework is not None:
-        framework = choice("framework", framework, {name: name for name in PREFERENCE}, normal=str.lower)
-    return _load(as_device(device).name, str(getattr(precision, "name", precision)).lower(), framework)
+        framework = choice(
+            "framework", framework, {name: name for name in PREFERENCE}, normal=str.lower
+        )
+    return _load(
+        as_device(device).name, str(getattr(precision, "name", precision)).lower(), framework
+    )
 
 
 @functools.cache
@@ -142,17 +148,28 @@ def _load(device, precision, framework):
             if (row["device"], row["precision"], row["framework"]) == (device, precision, name):
                 return _read(row)
     have = [f"{r['precision']}/{r['framework']}" for r in slices() if r["device"] == device]
-    known = ", ".join(have) or "none; measured devices are " + ", ".join(dict.fromkeys(r["device"] for r in slices()))
+    known = ", ".join(have) or "none; measured devices are " + ", ".join(
+        dict.fromkeys(r["device"] for r in slices())
+    )
     asked = f"{precision}/{framework or 'any framework'}"
-    raise ValueError(f"precision and framework must be a measured slice of {device} ({known}), got {asked}")
+    raise ValueError(
+        f"precision and framework must be a measured slice of {device} ({known}), got {asked}"
+    )
 
 
 def _read(row):
-    with resources.files("hwdesign.timing").joinpath("data", row["file"]).open("rb") as handle, np.load(handle) as file:
-        arrays = {name: file[name].astype(np.int64) for name in "mnk"} | {"seconds": file["seconds"]}
+    with (
+        resources.files("hwdesign.timing").joinpath("data", row["file"]).open("rb") as handle,
+        np.load(handle) as file,
+    ):
+        arrays = {name: file[name].astype(np.int64) for name in "mnk"} | {
+            "seconds": file["seconds"]
+        }
     for array in arrays.values():
         array.setflags(write=False)  # the grid is cached and shared
-    text = {key: row[key] for key in ("device", "precision", "framework", "version", "kernel", "source")}
+    text = {
+        key: row[key] for key in ("device", "precision", "framework", "version", "kernel", "source")
+    }
     return GemmGrid(**text, **arrays)
 
 
@@ -211,7 +228,9 @@ def measurements(table, device=None, **equal):
     >>> np.round(r1["seconds"] * 1e6).tolist()
     [162.0, 48.0]
     """
-    files = {row["file"].removesuffix(".csv").removesuffix(f"_{row['device']}.npz") for row in tables()}
+    files = {
+        row["file"].removesuffix(".csv").removesuffix(f"_{row['device']}.npz") for row in tables()
+    }
     table = choice("table", table, {name: name for name in sorted(files)}, normal=str.lower)
     name = None if device is None else as_device(device).name
     have = list(dict.fromkeys(r["device"] for r in tables() if r["file"].startswith(table)))
@@ -231,7 +250,12 @@ def measurements(table, device=None, **equal):
 def _read_npz(file):
     path = resources.files("hwdesign.timing").joinpath("data", file)
     with path.open("rb") as handle, np.load(handle) as arrays:
-        return {name: arrays[name].astype(np.float64) if arrays[name].dtype.kind in "uif" else arrays[name] for name in arrays}
+        return {
+            name: arrays[name].astype(np.float64)
+            if arrays[name].dtype.kind in "uif"
+            else arrays[name]
+            for name in arrays
+        }
 
 
 @functools.cache
@@ -340,7 +364,9 @@ def _sweep(x, rate):
     """A sweep without its unmeasured points; x must increase and match the rates."""
     (x,), rate = positive(x=x), numbers("rate", rate)
     if x.ndim != 1 or x.shape != rate.shape:
-        raise ValueError(f"x and rate must be two lists of one length, got shapes {x.shape} and {rate.shape}")
+        raise ValueError(
+            f"x and rate must be two lists of one length, got shapes {x.shape} and {rate.shape}"
+        )
     if (np.diff(x) <= 0).any():
         raise ValueError(f"x must increase, got {x.tolist()[:8]}")
     return x[~np.isnan(rate)], rate[~np.isnan(rate)]

@@ -174,7 +174,20 @@ def _least(form):
     return tiers.get("kernel", tiers.get("format")).multiple
 
 
-def _width(width, hidden, layers, ways, form, tile, *, multiple=None, split=None, rounded=pad, matrices=3, priced=1):
+def _width(
+    width,
+    hidden,
+    layers,
+    ways,
+    form,
+    tile,
+    *,
+    multiple=None,
+    split=None,
+    rounded=pad,
+    matrices=3,
+    priced=1,
+):
     """(width for an engine, width in whole tiles, parameters of the width `priced`) [element]; the keywords stand in."""
     split = ways if split is None else split
     found = [float(rounded(width, split * m)) for m in (multiple or _least(form), tile)]
@@ -199,7 +212,11 @@ def _tiles_for_the_engine(**given):
 def _bytes_for_values(form, **given):
     """The pieces seem to have 16 values. They have 16 bytes, and a value takes half of one."""
     right = _width(form=form, **given)
-    return unless(right, (_width(form=form, **given, multiple=16)[0], *right[1:])) if form == "nvfp4" else None
+    return (
+        unless(right, (_width(form=form, **given, multiple=16)[0], *right[1:]))
+        if form == "nvfp4"
+        else None
+    )
 
 
 def _rounded_down(**given):
@@ -389,12 +406,16 @@ def _change(pair, local, whole, **_):
 def _siblings(local, whole, window, stages, tokens):
     """Pairs of layers, the best first: smallest change, then smallest cache."""
     pairs = itertools.product(_next(local, stages), _next(whole, stages))
-    return sorted(pairs, key=lambda pair: (_change(pair, local, whole), _cached(pair, window, tokens)))
+    return sorted(
+        pairs, key=lambda pair: (_change(pair, local, whole), _cached(pair, window, tokens))
+    )
 
 
 def _told(counts, local, whole, window, stages, tokens):
     """A sibling as an answer: its layers and the share of the cache."""
-    return *map(float, counts), _cached(counts, window, tokens) / _cached((local, whole), window, tokens)
+    return *map(float, counts), _cached(counts, window, tokens) / _cached(
+        (local, whole), window, tokens
+    )
 
 
 def _pattern(**given):
@@ -409,7 +430,11 @@ def _other_pattern(counts, given):
 def _larger_cache(**given):
     """This sibling changes as little, but it caches more. Of two equal ones the smaller cache wins."""
     best, second, *_ = _siblings(**given)
-    return _other_pattern(second, given) if _change(best, **given) == _change(second, **given) else None
+    return (
+        _other_pattern(second, given)
+        if _change(best, **given) == _change(second, **given)
+        else None
+    )
 
 
 def _both_below(**given):
@@ -427,7 +452,11 @@ def _sum_alone(local, whole, stages, **given):
     """The sum of the layers divides by the stages, but a stage needs as many of each kind as the others."""
     total = int(np.floor((local + whole) / stages + 0.5)) * stages
     given = {"local": local, "whole": whole, "stages": stages, **given}
-    return None if (total - whole) % stages == whole % stages == 0 else _other_pattern((total - whole, whole), given)
+    return (
+        None
+        if (total - whole) % stages == whole % stages == 0
+        else _other_pattern((total - whole, whole), given)
+    )
 
 
 def _layers_of_a_stage(stages, **given):

@@ -5,7 +5,12 @@ import functools
 import numpy as np
 
 from hwdesign.catalogue.precision import precision as as_precision
-from hwdesign.formulas.cache_parallel import STATISTICS_BYTES, break_even_tokens, merge_bytes, merge_partials
+from hwdesign.formulas.cache_parallel import (
+    STATISTICS_BYTES,
+    break_even_tokens,
+    merge_bytes,
+    merge_partials,
+)
 from hwdesign.lessons.exercises.base import Exercise, unless, variants
 from hwdesign.models import config
 from hwdesign.models.sharding import head_sharding
@@ -30,8 +35,16 @@ _NUMBERS_1 = variants(
 
 
 def _text_copies(layers, heads, kv_heads, size, ways, tokens, form):
-    heads_told = f"{kv_heads} key-value heads of {size} numbers", "keys and values", "each key-value head"
-    latent_told = f"one latent of {size} numbers for all of them", "the latents", "the latent of a token"
+    heads_told = (
+        f"{kv_heads} key-value heads of {size} numbers",
+        "keys and values",
+        "each key-value head",
+    )
+    latent_told = (
+        f"one latent of {size} numbers for all of them",
+        "the latents",
+        "the latent of a token",
+    )
     whose, kept, it = heads_told if kv_heads else latent_told
     return (
         f"A model has {layers} layers with {heads} query heads and {whose}. It keeps {kept} in {_form(form)}. {ways} GPUs share "
@@ -61,7 +74,11 @@ def _all_heads(kv_heads, ways, **given):
 
 def _query_heads(heads, kv_heads, ways, **given):
     """Keys and values seem to be kept for each query head. Several query heads share one key-value head."""
-    return (1.0, _copies(heads=heads, kv_heads=kv_heads, ways=ways, **given, held=heads / ways)[1]) if kv_heads else None
+    return (
+        (1.0, _copies(heads=heads, kv_heads=kv_heads, ways=ways, **given, held=heads / ways)[1])
+        if kv_heads
+        else None
+    )
 
 
 def _group_for_copies(heads, kv_heads, **given):
@@ -119,7 +136,9 @@ _NUMBERS_2 = variants(
 
 def _text_merge(pieces):
     named = [f"({', '.join(map(str, piece))})".replace("-inf", r"$-\infty$") for piece in pieces]
-    empty = r" The query sees no token of the piece with $m_i = -\infty$." * any(np.isinf(piece[0]) for piece in pieces)
+    empty = r" The query sees no token of the piece with $m_i = -\infty$." * any(
+        np.isinf(piece[0]) for piece in pieces
+    )
     return (
         f"{('Two', 'Three')[len(pieces) - 2]} GPUs hold pieces of a sequence, and a query attends to each. By (7.4) they find "
         rf"$(m_i, l_i, o_i)$ = {', '.join(named[:-1])} and {named[-1]}, where $o_i$ is one number of the output.{empty} What is "
@@ -180,7 +199,9 @@ def _weighted_sum(pieces):
 
 def _outputs_taken_for_sums(pieces):
     """The outputs seem to be taken for sums over a piece. They are means within it, so each counts with its whole weight."""
-    return _mean([(m, n, o / max(n, 1)) for m, n, o in pieces], lambda tops, totals: totals * np.exp(tops))
+    return _mean(
+        [(m, n, o / max(n, 1)) for m, n, o in pieces], lambda tops, totals: totals * np.exp(tops)
+    )
 
 
 _MERGE = Exercise(
@@ -192,7 +213,7 @@ _MERGE = Exercise(
     hints=(
         "How much would one token of each piece weigh, beside a token with the largest of all scores?",
         "Subtract the largest maximum from each maximum, take powers of e, and multiply by the sums: these are the weights of "
-        "(7.5). `hw.merge_partials` checks the result.",
+        "(7.5). `merge_partials` checks the result.",
     ),
     mistakes=(_plain_mean, _sums_alone, _maxima_alone, _largest_alone, _sign_of_the_difference, _base_2, _weighted_sum,
               _outputs_taken_for_sums),
@@ -212,7 +233,11 @@ _NUMBERS_3 = variants(
 
 def _text_exchange(heads, kv_heads, size, ways, pieces, users, tokens, layers, floor, rate):
     values = f"{kv_heads} key-value heads of {size} numbers"
-    values = values if kv_heads else f"one latent of {size + 64} numbers, of which {size} stand for values"
+    values = (
+        values
+        if kv_heads
+        else f"one latent of {size + 64} numbers, of which {size} stand for values"
+    )
     shared = f" and share the heads {ways} ways" if ways > 1 else ""
     return (
         f"A model has {layers} layers with {heads} query heads over {values}. {pieces * ways} GPUs cut each sequence into "
@@ -223,7 +248,21 @@ def _text_exchange(heads, kv_heads, size, ways, pieces, users, tokens, layers, f
     )
 
 
-def _exchange(heads, kv_heads, size, ways, pieces, users, tokens, layers, floor, rate, *, element=2.0, factor=1.0):
+def _exchange(
+    heads,
+    kv_heads,
+    size,
+    ways,
+    pieces,
+    users,
+    tokens,
+    layers,
+    floor,
+    rate,
+    *,
+    element=2.0,
+    factor=1.0,
+):
     """(kilobytes sent in a layer, milliseconds in a step); the keywords stand in."""
     sent = factor * merge_bytes(users, heads // ways, size, pieces, element)
     return float(sent / 1e3), float(layers * (floor * 1e-6 + sent / (rate * 1e9)) * 1e3)
@@ -242,7 +281,10 @@ def _own_share_sent(pieces, **given):
 
 def _one_receiver(pieces, **given):
     """This goes to one receiver. Each of the other pieces of these heads gets as much."""
-    return unless(_exchange(pieces=pieces, **given), _exchange(pieces=pieces, **given, factor=1 / (pieces - 1)))
+    return unless(
+        _exchange(pieces=pieces, **given),
+        _exchange(pieces=pieces, **given, factor=1 / (pieces - 1)),
+    )
 
 
 def _all_query_heads(ways, **given):
@@ -252,7 +294,11 @@ def _all_query_heads(ways, **given):
 
 def _key_value_heads(heads, kv_heads, **given):
     """There seems to be an output for each key-value head. Each query head has one of its own."""
-    return _exchange(heads=heads, kv_heads=kv_heads, **given, factor=kv_heads / heads) if kv_heads else None
+    return (
+        _exchange(heads=heads, kv_heads=kv_heads, **given, factor=kv_heads / heads)
+        if kv_heads
+        else None
+    )
 
 
 def _whole_latent(kv_heads, size, **given):
@@ -322,7 +368,11 @@ _NUMBERS_4 = variants(
 
 def _text_pays(kv_heads, size, form, gpus, bandwidth, micro, users, tokens):
     heads = f"{kv_heads} key-value head{'s' if kv_heads > 1 else ''} of {size} numbers"
-    whose, share = (heads, "one head of one piece") if kv_heads else (f"one latent of {size} numbers for all heads", "one piece")
+    whose, share = (
+        (heads, "one head of one piece")
+        if kv_heads
+        else (f"one latent of {size} numbers for all heads", "one piece")
+    )
     return (
         f"A model has {whose}, cached in {_form(form)}. {gpus} GPUs read their memory at {bandwidth} TB/s. With tensor "
         f"parallelism alone they store copies. Now they cut each sequence, so that each GPU has {share} and nothing is stored "
@@ -332,7 +382,9 @@ def _text_pays(kv_heads, size, form, gpus, bandwidth, micro, users, tokens):
     )
 
 
-def _pays(kv_heads, size, form, gpus, bandwidth, micro, users, tokens, *, saved=None, cache=1.0, cost=1.0):
+def _pays(
+    kv_heads, size, form, gpus, bandwidth, micro, users, tokens, *, saved=None, cache=1.0, cost=1.0
+):
     """(tokens in flight, microseconds saved); the keywords stand in for the share saved, the bytes and the exchange in (b)."""
     pieces = gpus // max(kv_heads, 1)
     a_token = cache * size * (2 if kv_heads else 1) * as_precision(form).bytes
@@ -411,7 +463,11 @@ _PAYS = Exercise(
 
 # 7.5 --------------------------------------------------------------------------------------------------------------------
 
-NAMES = {"deepseek-r1": "DeepSeek-R1", "qwen3-235b-a22b": "Qwen3-235B-A22B", "llama-3.1-70b": "Llama-3.1-70B"}
+NAMES = {
+    "deepseek-r1": "DeepSeek-R1",
+    "qwen3-235b-a22b": "Qwen3-235B-A22B",
+    "llama-3.1-70b": "Llama-3.1-70B",
+}
 USERS = np.arange(1, 65)
 # No step, with as many users as can be served or one more, is within 2 % of the limit.
 _NUMBERS_5 = variants(
@@ -434,16 +490,24 @@ def _text_design(model, gpus, context, speed):
 
 @functools.cache
 def _sweep(model, gpus, context):
-    return decode_sweep(config.load(model), "GB300", "nvfp4", batch=USERS, context=context, gpus=(gpus,))
+    return decode_sweep(
+        config.load(model), "GB300", "nvfp4", batch=USERS, context=context, gpus=(gpus,)
+    )
 
 
 def _served(model, gpus, context, speed, *, free=(), only=None):
     """(most users without a cut, with any layout); `free` terms take no time, `only` some layouts are tried."""
     sweep, found = _sweep(model, gpus, context), []
-    sweep = sweep | {"seconds": np.array([s.seconds - sum(s.terms.get(term, 0.0) for term in free) for s in sweep["steps"]])}
+    sweep = sweep | {
+        "seconds": np.array(
+            [s.seconds - sum(s.terms.get(term, 0.0) for term in free) for s in sweep["steps"]]
+        )
+    }
     for allowed in (sweep["kinds"] != "cache", sweep["kinds"] != ""):
         allowed = allowed if only is None else allowed & only(sweep)
-        found.append(float(np.max(USERS, where=best_steps(sweep, allowed)[1] * speed <= 1, initial=0)))
+        found.append(
+            float(np.max(USERS, where=best_steps(sweep, allowed)[1] * speed <= 1, initial=0))
+        )
     return tuple(found)
 
 
@@ -465,7 +529,10 @@ def _one_too_many(**given):
 
 def _tensor_parallel_alone(**given):
     """Without a cut this is tensor parallelism alone. Groups of GPUs with users of their own are no cut, and serve more."""
-    tensor, served = _served(**given, only=lambda sweep: sweep["kinds"] == "tensor")[0], _served(**given)
+    tensor, served = (
+        _served(**given, only=lambda sweep: sweep["kinds"] == "tensor")[0],
+        _served(**given),
+    )
     return unless(served, (tensor, served[1]))
 
 
@@ -476,7 +543,10 @@ def _cut_not_tried(**given):
 
 def _always_cut(**given):
     """The second number is of cut layouts alone. Any layout may be taken, and here one without a cut is better."""
-    cut, served = _served(**given, only=lambda sweep: sweep["kinds"] == "cache")[1], _served(**given)
+    cut, served = (
+        _served(**given, only=lambda sweep: sweep["kinds"] == "cache")[1],
+        _served(**given),
+    )
     return unless(served, (served[0], cut))
 
 

@@ -40,7 +40,10 @@ _NUMBERS_1 = variants(
 
 def _text_group(experts, top_k, device, precision, sequences):
     d, form = as_device(device), as_precision(precision)
-    peak, memory = fmt(d.peak_flops(form), "FLOP/s", digits=4), fmt(d.memory_bandwidth, "byte/s", digits=4)
+    peak, memory = (
+        fmt(d.peak_flops(form), "FLOP/s", digits=4),
+        fmt(d.memory_bandwidth, "byte/s", digits=4),
+    )
     return (
         f"A mixture of experts uses {top_k} of {experts} experts for each token, all equally popular. A group of GPUs decodes "
         f"with it in {form.label} ({_size(form, 'weight')}). One GPU is {with_article(device)} ({memory}; dense peak of {peak} "
@@ -50,9 +53,13 @@ def _text_group(experts, top_k, device, precision, sequences):
     )
 
 
-def _group(experts, top_k, device, precision, sequences, *, rows=1.0, seen=expert_tokens, whole=np.ceil):
+def _group(
+    experts, top_k, device, precision, sequences, *, rows=1.0, seen=expert_tokens, whole=np.ceil
+):
     """(tokens, GPUs) from which an expert has enough rows; the keywords stand in for the right ones."""
-    least = rows * critical_dimension(as_device(device).ridge(precision), as_precision(precision).bytes)
+    least = rows * critical_dimension(
+        as_device(device).ridge(precision), as_precision(precision).bytes
+    )
     tokens = least / seen(1, top_k, experts)  # an expert sees this share of the tokens
     return float(tokens), float(whole(tokens / sequences))
 
@@ -130,7 +137,10 @@ _NUMBERS_2 = variants(
 
 
 def _text_reading(tokens, experts, top_k, gpus, hidden, width, precision, device):
-    form, memory = as_precision(precision), fmt(as_device(device).memory_bandwidth, "byte/s", digits=4)
+    form, memory = (
+        as_precision(precision),
+        fmt(as_device(device).memory_bandwidth, "byte/s", digits=4),
+    )
     scales = ", scales included" if form.bytes > form.bits / 8 else ""
     return (
         f"A layer has {experts} experts, of which a token uses {top_k}, all equally popular. An expert is three matrices of "
@@ -140,7 +150,20 @@ def _text_reading(tokens, experts, top_k, gpus, hidden, width, precision, device
     )
 
 
-def _reading(tokens, experts, top_k, gpus, hidden, width, precision, device, *, used=distinct_experts, matrices=3, nbytes=None):
+def _reading(
+    tokens,
+    experts,
+    top_k,
+    gpus,
+    hidden,
+    width,
+    precision,
+    device,
+    *,
+    used=distinct_experts,
+    matrices=3,
+    nbytes=None,
+):
     """(experts that a GPU reads, time [µs]); the keywords stand in for the right ones."""
     mine = used(tokens, top_k, experts) / gpus
     size = matrices * hidden * width * (nbytes or as_precision(precision).bytes)
@@ -170,7 +193,9 @@ def _tokens_of_one_gpu(tokens, gpus, **given):
 
 def _with_repetition(**given):
     """A token seems to draw each expert anew, so that it may take one twice. Its k experts differ: it misses one by 1 - k / E."""
-    value = _reading(**given, used=lambda tokens, top_k, experts: distinct_experts(tokens * top_k, 1, experts))
+    value = _reading(
+        **given, used=lambda tokens, top_k, experts: distinct_experts(tokens * top_k, 1, experts)
+    )
     return unless(_reading(**given), value, 0.025)
 
 
@@ -181,7 +206,9 @@ def _two_matrices(**given):
 
 def _scales_forgotten(precision, **given):
     """The time seems to leave out the scales. They are read with the weights."""
-    return _wrong(_reading, given | {"precision": precision}, {"nbytes": as_precision(precision).bits / 8})
+    return _wrong(
+        _reading, given | {"precision": precision}, {"nbytes": as_precision(precision).bits / 8}
+    )
 
 
 _READING = Exercise(
@@ -199,7 +226,15 @@ _READING = Exercise(
         "(5.2) has the experts that the group reads. A GPU reads one part in G of them. Time: experts times bytes of one, over "
         "the bandwidth, times 10^6 for microseconds.",
     ),
-    mistakes=(_all_experts, _all_different, _whole_group, _tokens_of_one_gpu, _with_repetition, _two_matrices, _scales_forgotten),
+    mistakes=(
+        _all_experts,
+        _all_different,
+        _whole_group,
+        _tokens_of_one_gpu,
+        _with_repetition,
+        _two_matrices,
+        _scales_forgotten,
+    ),
 )
 
 
@@ -224,9 +259,26 @@ def _text_exchange(tokens, experts, top_k, gpus, hidden, precision, floor, rate)
     )
 
 
-def _exchange(tokens, experts, top_k, gpus, hidden, precision, floor, rate, *, copies=remote_copies, out=None, back=2.0):
+def _exchange(
+    tokens,
+    experts,
+    top_k,
+    gpus,
+    hidden,
+    precision,
+    floor,
+    rate,
+    *,
+    copies=remote_copies,
+    out=None,
+    back=2.0,
+):
     """(bytes a GPU sends [MB], tokens of a GPU at which they take as long as the floor); the keywords stand in."""
-    each = copies(top_k, experts, gpus) * hidden * ((as_precision(precision).bytes if out is None else out) + back)
+    each = (
+        copies(top_k, experts, gpus)
+        * hidden
+        * ((as_precision(precision).bytes if out is None else out) + back)
+    )
     return float(tokens * each / 1e6), float(floor * 1e-6 * rate * 1e9 / each)
 
 
@@ -287,7 +339,7 @@ _EXCHANGE = Exercise(
     why="Below that many tokens the floor is the larger part of an exchange, and a faster link helps little.",
     hints=(
         "How many other GPUs does one token visit? A GPU is missed if all k experts lie on the others.",
-        "(5.4) has the bytes, and `hw.remote_copies` the GPUs that a token visits. Divide what the rate sends during the floor "
+        "(5.4) has the bytes, and `remote_copies` the GPUs that a token visits. Divide what the rate sends during the floor "
         "by the bytes of one token.",
     ),
     mistakes=(_copy_for_each_expert, _experts_never_meet, _own_gpu_counted, _to_every_gpu, _both_in_bf16, _both_narrow,
@@ -394,7 +446,7 @@ _BALANCE = Exercise(
     hints=(
         "Which expert has the largest load after each copy? Write down the loads of all copies before you place them.",
         "Sort the copies by load. Each goes to the GPU with the least load that has a free slot. The largest sum over the mean "
-        "sum is the ratio. `hw.balanced_placement` and `hw.device_loads` check it.",
+        "sum is the ratio. `balanced_placement` and `device_loads` check it.",
     ),
     mistakes=(_excess, _mean_over_fullest, _fullest_over_emptiest, _fullest_alone, _of_the_slots, _packed_without_copies,
               _all_copies_of_one, _one_copy_each, _dealt_in_turn),
@@ -429,7 +481,9 @@ def _text_design(model, device, context, milliseconds, wanted):
 def _step(model, device, context, gpus, ideal=False):
     """(sequences of a GPU, step) for all numbers of sequences that matter."""
     c, plan = np.arange(1, 3001), {"attention": Plan(dp=gpus), "ffn": Plan(ep=gpus)}
-    step = decode_step(config.load(model), device, "nvfp4", batch=c * gpus, context=context, ideal=ideal, **plan)
+    step = decode_step(
+        config.load(model), device, "nvfp4", batch=c * gpus, context=context, ideal=ideal, **plan
+    )
     return c, step
 
 
@@ -438,7 +492,9 @@ def _smallest(model, device, context, milliseconds, wanted, *, ideal=False, free
     for gpus in GROUPS:
         c, step = _step(model, device, context, gpus, ideal)
         seconds = sum(value for term, value in step.terms.items() if term not in free)
-        if (c / seconds * (seconds <= milliseconds * 1e-3) * (step.feasible if fits else 1)).max() >= wanted:
+        if (
+            c / seconds * (seconds <= milliseconds * 1e-3) * (step.feasible if fits else 1)
+        ).max() >= wanted:
             return float(gpus)
     return None
 
@@ -456,7 +512,10 @@ def _memory_left_out(**given):
 def _bound_or_one_condition(**given):
     """This group falls short. It may be the choice of the plain bound, or meet one of the two conditions without the other."""
     ways = {"ideal": True}, {"milliseconds": np.inf}, {"wanted": 0.1}
-    return next((value for value in (_wrong(_smallest, given, way) for way in ways) if value is not None), None)
+    return next(
+        (value for value in (_wrong(_smallest, given, way) for way in ways) if value is not None),
+        None,
+    )
 
 
 def _half_as_many(**given):
@@ -484,7 +543,13 @@ _DESIGN = Exercise(
         "For each group take c from 1 to 3000. Keep those with `seconds` within the limit and `feasible`. The largest of "
         "`c / seconds` is the rate of a GPU.",
     ),
-    mistakes=(_memory_left_out, _exchanges_left_out, _bound_or_one_condition, _half_as_many, _twice_as_many),
+    mistakes=(
+        _memory_left_out,
+        _exchanges_left_out,
+        _bound_or_one_condition,
+        _half_as_many,
+        _twice_as_many,
+    ),
 )
 
 EXERCISES = (_GROUP, _READING, _EXCHANGE, _BALANCE, _DESIGN)

@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 
+from hwdesign.formulas.frontier import matched_rate
 from hwdesign.formulas.roofline import amdahl_speedup
 from hwdesign.lessons.exercises.base import Exercise, unless, variants
 from hwdesign.models import config
-from hwdesign.timing.frontier import matched_rate
 from hwdesign.timing.search import decode_candidates
 
 # 0.1 --------------------------------------------------------------------------------------------------------------------
@@ -37,7 +37,12 @@ def _text_log(request, times, prompt, users, gpus):
 def _log(request, times, prompt, users, gpus, *, itl=None, tokens=1.0):
     """(FTL and mean ITL [ms], rates of a user and of a GPU [token/s]); `itl` stands in, `tokens` are counted for each token."""
     itl = (times[-1] - times[0]) / (len(times) - 1) if itl is None else itl
-    return float(times[0] - request), float(itl), float(1e3 / itl), float(1e3 * tokens * users / itl / gpus)
+    return (
+        float(times[0] - request),
+        float(itl),
+        float(1e3 / itl),
+        float(1e3 * tokens * users / itl / gpus),
+    )
 
 
 def _median_for_mean(times, **given):
@@ -154,13 +159,19 @@ def _one_too_many(**given):
 
 def _end_of_the_line(gpus, **given):
     """The last number is the left end of the line, 1 over G t1. At the promised rate a GPU makes less."""
-    return *_line(gpus=gpus, **given)[:2], 1e3 / gpus * (given["many"] - given["few"]) / (given["second"] - given["first"])
+    return *_line(gpus=gpus, **given)[:2], 1e3 / gpus * (given["many"] - given["few"]) / (
+        given["second"] - given["first"]
+    )
 
 
 def _rate_on_a_straight_line(gpus, few, first, many, second, speed):
     """Between the points the rate of a user seems to be a straight line. The time of a step is one, and the rate its inverse."""
     batch = np.interp(-speed, [-1e3 / first, -1e3 / second], [few, many])
-    return _line(gpus, few, first, many, second, speed)[0], float(np.floor(batch)), float(np.floor(batch) * speed / gpus)
+    return (
+        _line(gpus, few, first, many, second, speed)[0],
+        float(np.floor(batch)),
+        float(np.floor(batch) * speed / gpus),
+    )
 
 
 def _of_each_gpu(gpus, **given):
@@ -211,9 +222,14 @@ def _text_offers(attention, fixed, other_attention, other_fixed, gain, fixed_gai
     )
 
 
-def _gains(attention, fixed, other_attention, other_fixed, gain, fixed_gain, *, speed_up=amdahl_speedup):
+def _gains(
+    attention, fixed, other_attention, other_fixed, gain, fixed_gain, *, speed_up=amdahl_speedup
+):
     """Speed-ups by each offer, in both deployments; `speed_up` of a share and a gain stands in."""
-    shares = ((attention, gain), (fixed, fixed_gain)), ((other_attention, gain), (other_fixed, fixed_gain))
+    shares = (
+        ((attention, gain), (fixed, fixed_gain)),
+        ((other_attention, gain), (other_fixed, fixed_gain)),
+    )
     return [[float(speed_up(share / 100, by)) for share, by in pair] for pair in shares]
 
 
@@ -424,10 +440,21 @@ def _text_design(model, device, form, prompt, answer, low, high):
 
 @functools.cache
 def _found(model, device, form, prompt, answer):
-    return decode_candidates(config.load(model), device, form, input_tokens=prompt, output_tokens=answer, **SEARCHED)
+    return decode_candidates(
+        config.load(model), device, form, input_tokens=prompt, output_tokens=answer, **SEARCHED
+    )
 
 
-def _design(low, high, *, fits=True, promised=True, best="gpu_rate", told=lambda c, i, promise: c["gpu_rate"][i], **given):
+def _design(
+    low,
+    high,
+    *,
+    fits=True,
+    promised=True,
+    best="gpu_rate",
+    told=lambda c, i, promise: c["gpu_rate"][i],
+    **given,
+):
     """(rates with the lower and the higher promise [token/s], GPUs and sequences of the second); the keywords stand in."""
     c, chosen = _found(**given), []
     c = c | {"worker_rate": c["gpu_rate"] * c["gpus"]}

@@ -2,15 +2,22 @@
 
 import numpy as np
 
-from hwdesign.catalogue.benchmarks import NORMAL_95, difference_margin
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.number_formats import ELEMENTS, cast
 from hwdesign.formulas.roofline import break_even_area, break_even_n
-from hwdesign.lessons.exercises.base import ELEMENT, ENGINE, Exercise, unless, variants, with_article
+from hwdesign.lessons.exercises.base import (
+    ELEMENT,
+    ENGINE,
+    Exercise,
+    unless,
+    variants,
+    with_article,
+)
+from hwdesign.lessons.studies.four_constants import gemm_seconds, ideal_constants
+from hwdesign.lessons.studies.scores import NORMAL_95, difference_margin
 from hwdesign.models.layers import transformer_gemms
-from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
 
@@ -147,7 +154,9 @@ def _speed_ups_multiplied(**given):
 
 def _speed_ups_added(**given):
     """The two gains seem to be added, as percentages. Add up the times that are left, and take the quotient at the end."""
-    return tuple(value + _step(**given | {"gain": 1})[0] - 1 for value in _attention_as_before(**given))
+    return tuple(
+        value + _step(**given | {"gain": 1})[0] - 1 for value in _attention_as_before(**given)
+    )
 
 
 def _how_much_faster(**given):
@@ -202,7 +211,9 @@ def _least(device, precision, microseconds):
     d, form = as_device(device), as_precision(precision)
     memory, moved = d.memory_bandwidth, BF16.bytes + form.bytes
     width = break_even_n(d.peak_flops(BF16), d.peak_flops(form), bandwidth=memory, moved=moved)
-    area = break_even_area(microseconds * 1e-6, bandwidth=memory, wide_bytes=BF16.bytes, narrow_bytes=form.bytes)
+    area = break_even_area(
+        microseconds * 1e-6, bandwidth=memory, wide_bytes=BF16.bytes, narrow_bytes=form.bytes
+    )
     return float(width), float(area) / 1e6
 
 
@@ -225,7 +236,12 @@ def _only_written(precision, **given):
 def _narrow_product_free(device, precision, **given):
     """The narrow product seems to take no time. What pays for the pass is the difference of the two products' times."""
     d = as_device(device)
-    return _times(1 - d.peak_flops(BF16) / d.peak_flops(precision), device=device, precision=precision, **given)
+    return _times(
+        1 - d.peak_flops(BF16) / d.peak_flops(precision),
+        device=device,
+        precision=precision,
+        **given,
+    )
 
 
 def _twice(**given):
@@ -235,14 +251,21 @@ def _twice(**given):
 
 def _critical_width(**given):
     """This is the critical dimension of chapter 1, where the product turns compute-bound. Here a pass is to be paid for."""
-    ridge, b = as_device(given["device"]).ridge(given["precision"]), as_precision(given["precision"]).bytes
+    ridge, b = (
+        as_device(given["device"]).ridge(given["precision"]),
+        as_precision(given["precision"]).bytes,
+    )
     return unless(_only_written(**given), (ridge * b / 2, _least(**given)[1]), 0.01)
 
 
 def _another_format(device, precision, microseconds):
     """This is for another format. Peak and bytes must both be those of the format that the question names."""
     other = OTHER_FORMAT[precision]
-    return _least(device, other, microseconds) if as_precision(other).rate in as_device(device).dense_peak else None
+    return (
+        _least(device, other, microseconds)
+        if as_precision(other).rate in as_device(device).dense_peak
+        else None
+    )
 
 
 def _scales_forgotten(precision, **given):
@@ -264,7 +287,9 @@ def _divided_by_2(precision, **given):
 def _ratio_for_difference(precision, **given):
     """In N K, the divisor seems to be the ratio of the bytes. A weight saves their difference."""
     b = as_precision(precision).bytes
-    return _times(area=(2 - b) * b / 2, precision=precision, **given) if b < 1 else None  # at 1 it is _divided_by_2
+    return (
+        _times(area=(2 - b) * b / 2, precision=precision, **given) if b < 1 else None
+    )  # at 1 it is _divided_by_2
 
 
 def _not_in_millions(**given):
@@ -313,7 +338,10 @@ def _text_noise(before, after, questions, flips):
 
 def _noise(before, after, questions, flips, *, draws=1.0, pairs=1.0):
     """(margin with a draw for each format, margin with the same questions) [percentage point], each times a factor."""
-    own, same = (float(difference_margin(before, after, questions, flipped=share)) for share in (None, flips / 100))
+    own, same = (
+        float(difference_margin(before, after, questions, flipped=share))
+        for share in (None, flips / 100)
+    )
     return own * draws, same * pairs
 
 
@@ -370,7 +398,9 @@ def _flips_twice(**given):
 
 def _change_for_flips(before, after, flips, **given):
     """In the second margin the change of the score seems to stand for the flips. Flips in both directions add noise."""
-    return _noise(pairs=(abs(before - after) / flips) ** 0.5, before=before, after=after, flips=flips, **given)
+    return _noise(
+        pairs=(abs(before - after) / flips) ** 0.5, before=before, after=after, flips=flips, **given
+    )
 
 
 def _difference_itself(before, after, **_):
@@ -399,7 +429,7 @@ _NOISE = Exercise(
     hints=(
         "An answer is right or not: what is its variance, if a share u is right? What is that of the difference of two scores?",
         "Own draws: 1.96 times the root of (u (1 - u) + v (1 - v)) / n. Same questions, d of them flip: 1.96 times the root of "
-        "d / n. All are shares, and 100 times a share is in points. `hw.difference_margin` has both.",
+        "d / n. All are shares, and 100 times a share is in points. `difference_margin` has both.",
     ),
     mistakes=_MISTAKES_4,
 )
@@ -429,7 +459,10 @@ def _text_design(engine, hidden, m, wanted):
 def _shards(hidden, ways, along_k=("attention output", "down")):
     """(N, K) of one GPU [element], for each of the four products."""
     layer = transformer_gemms(1, hidden_size=hidden, intermediate_size=4 * hidden)
-    return [(int(g.n), int(g.k) // ways) if g.name in along_k else (int(g.n) // ways, int(g.k)) for g in layer]
+    return [
+        (int(g.n), int(g.k) // ways) if g.name in along_k else (int(g.n) // ways, int(g.k))
+        for g in layer
+    ]
 
 
 def _published(engine, precision, m, n, k):
@@ -440,11 +473,23 @@ def _bound(engine, precision, m, n, k):
     return float(gemm_seconds(m, n, k, precision, ideal_constants("GB300", precision)))
 
 
-def _most(engine, hidden, m, wanted, *, seconds=_published, speed=lambda wide, narrow: sum(wide) / sum(narrow), **split):
+def _most(
+    engine,
+    hidden,
+    m,
+    wanted,
+    *,
+    seconds=_published,
+    speed=lambda wide, narrow: sum(wide) / sum(narrow),
+    **split,
+):
     """Most GPUs at which NVFP4 is fast enough, None where it never is; the keywords stand in for the right way."""
     fast = []
     for ways in (1, 2, 4, 8):
-        times = [[seconds(engine, form, m, n, k) for n, k in _shards(hidden, ways, **split)] for form in ("bf16", "nvfp4")]
+        times = [
+            [seconds(engine, form, m, n, k) for n, k in _shards(hidden, ways, **split)]
+            for form in ("bf16", "nvfp4")
+        ]
         fast += [float(ways)] if speed(*times) >= wanted else []
     return max(fast, default=None)
 
@@ -497,7 +542,14 @@ _DESIGN = Exercise(
         "Put t = 1, 2, 4 and 8 into the four shapes, and take the time of each in both formats.",
         "For each number of GPUs sum the times of the four shards in both formats, and divide the BF16 sum by the NVFP4 sum.",
     ),
-    mistakes=(_bound_or_whole_matrices, _another_engine, _each_alone, _all_along_n, _half_as_many, _twice_as_many),
+    mistakes=(
+        _bound_or_whole_matrices,
+        _another_engine,
+        _each_alone,
+        _all_along_n,
+        _half_as_many,
+        _twice_as_many,
+    ),
 )
 
 EXERCISES = (_BLOCK, _STEP, _LEAST, _NOISE, _DESIGN)

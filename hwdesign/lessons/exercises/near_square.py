@@ -10,10 +10,10 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.roofline import critical_dimension, gemm_flops, gemm_intensity
 from hwdesign.lessons.exercises.base import ELEMENT, ENGINE, Exercise, variants, with_article
+from hwdesign.lessons.studies.four_constants import gemm_seconds, ideal_constants
 from hwdesign.models.blocks import MoE
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import Model
-from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid, saturation_point, sustained
 from hwdesign.units import fmt
 
@@ -51,7 +51,10 @@ def _ridge(device, recipe, **_):
 def _minima(device, recipe, ridge=None, sizes=(), **_):
     """(M, N, K) by equation (1.5) [element]; `ridge` and `sizes` stand in for the right ones."""
     size = as_recipe(recipe).operand_bytes | dict(sizes)
-    return tuple(float(critical_dimension(ridge or _ridge(device, recipe), size[operand])) for operand in "bac")
+    return tuple(
+        float(critical_dimension(ridge or _ridge(device, recipe), size[operand]))
+        for operand in "bac"
+    )
 
 
 def _twice(**given):
@@ -77,7 +80,9 @@ def _outputs_like_inputs(recipe, **given):
 
 def _inputs_like_outputs(recipe, **given):
     """Inputs and weights seem to have the size of the outputs. M pays for weights and N for inputs, in their own format."""
-    return _minima(recipe=recipe, **given, sizes=dict.fromkeys("ab", as_recipe(recipe).operand_bytes["c"]))
+    return _minima(
+        recipe=recipe, **given, sizes=dict.fromkeys("ab", as_recipe(recipe).operand_bytes["c"])
+    )
 
 
 def _n_and_k_exchanged(**given):
@@ -106,7 +111,15 @@ _MINIMA = Exercise(
         "Equation (1.5): half the ridge, times the bytes of one element of the matrix that the dimension pays for.",
         "M pays for the weights, N for the inputs, K for the outputs. The ridge is the dense peak over the bandwidth.",
     ),
-    mistakes=(_twice, _half, _ridge_upside_down, _outputs_like_inputs, _inputs_like_outputs, _n_and_k_exchanged, _pcie_card),
+    mistakes=(
+        _twice,
+        _half,
+        _ridge_upside_down,
+        _outputs_like_inputs,
+        _inputs_like_outputs,
+        _n_and_k_exchanged,
+        _pcie_card,
+    ),
 )
 
 
@@ -122,7 +135,9 @@ def _layers(device, recipe, tokens, hidden, inner, gated=False, times=1):
     heads = {"num_heads": hidden // 128, "num_kv_heads": 8, "head_dim": 128}
     gemms = transformer_gemms(1, hidden_size=hidden, intermediate_size=inner, gated=gated, **heads)
     reached = [
-        gemm_intensity(tokens, g.n, g.k, **as_recipe(recipe).operand_bytes) >= times * _ridge(device, recipe) for g in gemms
+        gemm_intensity(tokens, g.n, g.k, **as_recipe(recipe).operand_bytes)
+        >= times * _ridge(device, recipe)
+        for g in gemms
     ]
     return "all" if all(reached) else "some" if any(reached) else "none"
 
@@ -159,7 +174,12 @@ _LAYERS = Exercise(
         "Compare the number of tokens with M_min first: it is one dimension of every layer.",
         "If M is large enough, put M, N and K of each layer into (1.4) and compare the intensity with the ridge.",
     ),
-    mistakes=(_tokens_below_the_minimum, _each_dimension_alone, _tokens_left_out, _ridge_twice_too_high),
+    mistakes=(
+        _tokens_below_the_minimum,
+        _each_dimension_alone,
+        _tokens_left_out,
+        _ridge_twice_too_high,
+    ),
 )
 
 
@@ -180,7 +200,9 @@ _NUMBERS_2 = variants(
 def _expert(model):
     """(H, mixture of experts) of a model: width of the model [element] and the layer that routes."""
     found = Model.from_config(model.lower())
-    return found.hidden_size, next(block.ffn for block in found.blocks if isinstance(block.ffn, MoE))
+    return found.hidden_size, next(
+        block.ffn for block in found.blocks if isinstance(block.ffn, MoE)
+    )
 
 
 def _text_expert(model, device, recipe):
@@ -303,7 +325,10 @@ def _points(device, precision, engine, point=saturation_point):
     """(K, N) where the two sweeps of Figure 4 reach 80 % of the sustained rate; `point` stands in for the rule."""
     grid = gemm_grid(device, precision, engine)
     x = grid.n[(grid.n >= 128) & (grid.n <= 16384)]
-    k_rate, n_rate = gemm_flops(8192, 10240, x) / grid.at(8192, 10240, x), gemm_flops(8192, x, 8192) / grid.at(8192, x, 8192)
+    k_rate, n_rate = (
+        gemm_flops(8192, 10240, x) / grid.at(8192, 10240, x),
+        gemm_flops(8192, x, 8192) / grid.at(8192, x, 8192),
+    )
     return float(point(x, k_rate)), float(point(x, n_rate))
 
 
@@ -329,7 +354,12 @@ def _device_of_the_chapter(engine, **_):
 
 def _largest_rate(**given):
     """This is 80 % of the largest rate. The rule takes the sustained rate, the median from 6144 to 16384."""
-    return _points(**given, point=lambda x, rate: saturation_point(x, rate, share=0.8 * np.nanmax(rate) / sustained(x, rate)))
+    return _points(
+        **given,
+        point=lambda x, rate: saturation_point(
+            x, rate, share=0.8 * np.nanmax(rate) / sustained(x, rate)
+        ),
+    )
 
 
 def _size_of_the_table(**given):
@@ -352,7 +382,7 @@ _POINTS = Exercise(
     asks="two numbers (K, N) in elements",
     why="The sizes that are enough belong to a device, a format and an engine: a model is shaped for what will serve it.",
     hints=(
-        "Take the cell of the two sweeps of Figure 4 and put another grid into it; `hw.saturation_point` applies the rule.",
+        "Take the cell of the two sweeps of Figure 4 and put another grid into it; `saturation_point` applies the rule.",
         "K: M = 8192, N = 10240, K swept. N: M = 8192, K = 8192, N swept. The rate is FLOP over time, sizes 128 to 16384.",
     ),
     mistakes=(
@@ -417,7 +447,9 @@ def _slowest(**given):
 def _smallest_bound(device, precision, **given):
     """This has the smallest bound. The question asks for the published times, which include what the bound hides."""
     ideal = ideal_constants(device, precision)
-    return _width(device, precision, **given, time=lambda m, n, k: gemm_seconds(m, n, k, precision, ideal))
+    return _width(
+        device, precision, **given, time=lambda m, n, k: gemm_seconds(m, n, k, precision, ideal)
+    )
 
 
 def _token_counts_exchanged(**given):

@@ -81,7 +81,7 @@ _EQUAL = Exercise(
     hints=(
         "How long does one stage work on one chunk? And how many such steps pass until the last chunk leaves the last stage?",
         "The last stage waits P - 1 steps and then works C. A step is the time of one GPU over P times C. The share is (6.2), on "
-        "the left. `hw.bubble_share` checks it.",
+        "the left. `bubble_share` checks it.",
     ),
     mistakes=(_overhead_for_share, _no_bubble, _one_step_too_many, _filled_and_drained, _all_layers_in_a_step,
               _one_chunk_at_a_time, _per_cent_without_a_sign),
@@ -219,7 +219,9 @@ def _sums(costs, counts):
 
 def _split(costs, chunks, *, slowest=None):
     """(slowest stage [ms], time of all chunks [ms]); `slowest` stands in for that of the best split."""
-    slowest = float(_sums(costs, split_layers(costs, 3)).max()) if slowest is None else float(slowest)
+    slowest = (
+        float(_sums(costs, split_layers(costs, 3)).max()) if slowest is None else float(slowest)
+    )
     return slowest, float(sum(costs) + (chunks - 1) * slowest)
 
 
@@ -240,7 +242,9 @@ def _filled(costs, is_full):
 
 def _filled_up_to_the_mean(costs, **given):
     """Each stage seems to be closed before it exceeds the mean, and the rest is left to the last. Try one layer more in front."""
-    return _split(costs, **given, slowest=_filled(costs, lambda held, cost: held + cost > sum(costs) / 3))
+    return _split(
+        costs, **given, slowest=_filled(costs, lambda held, cost: held + cost > sum(costs) / 3)
+    )
 
 
 def _filled_beyond_the_mean(costs, **given):
@@ -257,7 +261,11 @@ def _layers_in_any_order(costs, **given):
     """The layers seem to be sorted into the stages freely. A chunk passes them in order, so a stage holds neighbours."""
     ways = {(0, 0, 0)}
     for cost in costs:
-        ways = {tuple(sorted(np.add(way, cost * unit).tolist())) for way in ways for unit in np.eye(3, dtype=int)}
+        ways = {
+            tuple(sorted(np.add(way, cost * unit).tolist()))
+            for way in ways
+            for unit in np.eye(3, dtype=int)
+        }
     return _split(costs, **given, slowest=min(map(max, ways)))
 
 
@@ -295,7 +303,7 @@ _SPLIT = Exercise(
     hints=(
         "No split can beat the mean of the three stages. What is the next larger sum that a run of neighbours can have?",
         "Choose a limit and fill the stages in order, each as full as the limit allows. If three suffice, lower the limit. Then "
-        "use (6.3). `hw.split_layers` checks the split.",
+        "use (6.3). `split_layers` checks the split.",
     ),
     mistakes=(_equal_counts, _filled_up_to_the_mean, _filled_beyond_the_mean, _mean_for_slowest, _layers_in_any_order,
               _slowest_everywhere, _other_stages_left_out, _one_beat_too_many, _one_after_the_other),
@@ -321,7 +329,17 @@ def _text_link(layers, hidden, gpus, tokens, chunks, milliseconds):
     )
 
 
-def _link(layers, hidden, gpus, tokens, chunks, milliseconds, *, size=all_reduce_bytes, bubble=bubble_overhead):
+def _link(
+    layers,
+    hidden,
+    gpus,
+    tokens,
+    chunks,
+    milliseconds,
+    *,
+    size=all_reduce_bytes,
+    bubble=bubble_overhead,
+):
     """(gigabytes that a GPU sends, rate at which they take as long as the bubble [GB/s]); the keywords stand in."""
     sent = 2 * layers * size(2 * hidden, gpus) * tokens / 1e9
     return float(sent), float(sent / (milliseconds * 1e-3 / gpus * bubble(gpus, chunks)))
@@ -433,7 +451,9 @@ def _design(layers, work, fixed, limit, *, wait=None, even=True):
 
 def _work_alone(work, **given):
     """For the work alone this would be enough. The bubble and the fixed times of the chunks come on top of it."""
-    return unless(_design(work=work, **given), _design(work=work, **given, wait=lambda stages: work / stages))
+    return unless(
+        _design(work=work, **given), _design(work=work, **given, wait=lambda stages: work / stages)
+    )
 
 
 def _uneven_stages(**given):
@@ -443,14 +463,20 @@ def _uneven_stages(**given):
 
 def _too_many(layers, work, fixed, limit):
     """This many GPUs meet the limit. So do fewer, with equally many layers in each stage."""
-    larger = (p for p in range(int(_design(layers, work, fixed, limit)[0]) + 1, layers + 1) if layers % p == 0)
+    larger = (
+        p
+        for p in range(int(_design(layers, work, fixed, limit)[0]) + 1, layers + 1)
+        if layers % p == 0
+    )
     return next(((float(p), float(_best(work, fixed, p))) for p in larger), None)
 
 
 def _fewest_chunks(layers, work, fixed, limit):
     """This many chunks meet the limit. The question asks for the number that brings the first token soonest."""
     stages = int(_design(layers, work, fixed, limit)[0])
-    return float(stages), float(next(c for c in range(1, 10**4) if _wait(work, fixed, stages, c) <= limit))
+    return float(stages), float(
+        next(c for c in range(1, 10**4) if _wait(work, fixed, stages, c) <= limit)
+    )
 
 
 def _other_chunks(factor, given):

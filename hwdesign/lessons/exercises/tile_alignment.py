@@ -75,7 +75,9 @@ def _tile_efficiency_alone(m, n, **given):
 
 def _wave_efficiency_alone(device, m, n):
     """This is the efficiency of the waves alone. The tiles at the edge are partly empty: multiply by the tile efficiency."""
-    return *_tiles(device, m, n)[:2], float(wave_efficiency(m, n, **TILE, sms=as_device(device).sms))
+    return *_tiles(device, m, n)[:2], float(
+        wave_efficiency(m, n, **TILE, sms=as_device(device).sms)
+    )
 
 
 def _another_device(device, **given):
@@ -195,7 +197,14 @@ _VOCABULARY = Exercise(
         "Each shard shall be a multiple of 128. What must the whole vocabulary be a multiple of?",
         "Round up to a multiple of 128 times the number of GPUs. The rows added, times H, come in two matrices.",
     ),
-    mistakes=(_ways_forgotten, _ways_alone, _default_of_engines, _vocabulary_cut, _counted_once, _all_rows),
+    mistakes=(
+        _ways_forgotten,
+        _ways_alone,
+        _default_of_engines,
+        _vocabulary_cut,
+        _counted_once,
+        _all_rows,
+    ),
 )
 
 
@@ -229,7 +238,10 @@ def _fits(width, ways, multiple):
 def _shards(width, precision, *, block=None, fits=_fits):
     """(most ways by the scale block, most ways by 128), 0 where none; the keywords stand in for the right rule."""
     rules = block or width_tiers(width, 1, precision)["format"].multiple, 128
-    return tuple(float(max((w for w in (1, 2, 4, 8, 16) if fits(width, w, rule)), default=0)) for rule in rules)
+    return tuple(
+        float(max((w for w in (1, 2, 4, 8, 16) if fits(width, w, rule)), default=0))
+        for rule in rules
+    )
 
 
 def _any_even_split(**given):
@@ -239,7 +251,9 @@ def _any_even_split(**given):
 
 def _whole_width(**given):
     """The rule seems to be applied to the whole width. It holds for the shard: divide by the ways first."""
-    return _shards(**given, fits=lambda width, ways, multiple: width % multiple == width % ways == 0)
+    return _shards(
+        **given, fits=lambda width, ways, multiple: width % multiple == width % ways == 0
+    )
 
 
 def _block_of_another_format(width, precision):
@@ -345,7 +359,14 @@ _STEP = Exercise(
         "How many tiles fit into the waves, and how many of them stand in one row of tiles?",
         "A row of tiles has ceil(N / 256) of them. Divide the tiles of all waves by that, round down, and multiply by 128 rows.",
     ),
-    mistakes=(_turned_step, _first_row_beyond, _rounded_up, _area_alone, _rows_of_tiles, _step_elsewhere),
+    mistakes=(
+        _turned_step,
+        _first_row_beyond,
+        _rounded_up,
+        _area_alone,
+        _rows_of_tiles,
+        _step_elsewhere,
+    ),
 )
 
 

@@ -6,11 +6,11 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.lessons.exercises.base import ENGINE, Exercise, unless, variants, with_article
+from hwdesign.lessons.studies.depth import layer_gemm_seconds
+from hwdesign.lessons.studies.four_constants import gemm_seconds, ideal_constants
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import Model, same_parameters
-from hwdesign.timing.depth import layer_gemm_seconds
-from hwdesign.timing.gemm import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import gemm_grid, measurements
 from hwdesign.units import fmt
 
@@ -43,7 +43,8 @@ def _model(layers, hidden, ratio=1):
     """The plain model, or its sibling with fewer layers."""
     heads = hidden // 128
     block = Block(
-        mixer=SelfAttention(num_heads=heads, num_kv_heads=heads, head_dim=128), ffn=DenseFFN(width=4 * hidden, gated=False)
+        mixer=SelfAttention(num_heads=heads, num_kv_heads=heads, head_dim=128),
+        ffn=DenseFFN(width=4 * hidden, gated=False),
     )
     plain = Model(name="plain", hidden_size=hidden, vocab_size=32000, blocks=(block,) * layers)
     return same_parameters(plain, layers=layers // ratio)
@@ -52,7 +53,11 @@ def _model(layers, hidden, ratio=1):
 def _sibling(layers, hidden, ratio, *, width=1, reduces=2, cache=1):
     """(hidden size, all-reduces, KV cache of a token [byte]); the keywords stand in for the right factors."""
     model = _model(layers, hidden, ratio)
-    return float(width * model.hidden_size), float(reduces * len(model.blocks)), cache * model.kv_bytes_per_token("bf16")
+    return (
+        float(width * model.hidden_size),
+        float(reduces * len(model.blocks)),
+        cache * model.kv_bytes_per_token("bf16"),
+    )
 
 
 def _by_the_ratio(ratio, **given):
@@ -110,7 +115,16 @@ _SIBLING = Exercise(
         "The product of L and the square of H stays. What does H do when L shrinks?",
         "H grows by the root of the ratio. Of the new L and H, all-reduces: 2 L. KV cache: 2 L H numbers of 2 bytes.",
     ),
-    mistakes=(_by_the_ratio, _one_a_layer, _one_a_gemm, _old_exchanges, _half_a_cache, _old_cache, _single_cache, _kib_for_kb),
+    mistakes=(
+        _by_the_ratio,
+        _one_a_layer,
+        _one_a_gemm,
+        _old_exchanges,
+        _half_a_cache,
+        _old_cache,
+        _single_cache,
+        _kib_for_kb,
+    ),
 )
 
 
@@ -127,7 +141,14 @@ _NUMBERS_2 = variants(
     (13, "bf16", "A100_SXM", 60),
     (8, "fp8", "MI300X", 25),
 )
-NEIGHBOUR = {"GB300": "B200", "B200": "GB300", "H200": "H100_SXM", "H100_SXM": "H200", "A100_SXM": "H100_SXM", "MI300X": "H200"}
+NEIGHBOUR = {
+    "GB300": "B200",
+    "B200": "GB300",
+    "H200": "H100_SXM",
+    "H100_SXM": "H200",
+    "A100_SXM": "H100_SXM",
+    "MI300X": "H200",
+}
 
 
 def _text_depth(billions, precision, device, microseconds):
@@ -142,7 +163,12 @@ def _text_depth(billions, precision, device, microseconds):
 
 def _depth(billions, precision, device, microseconds, *, size=None):
     """Layers whose fixed time equals the reading of all weights; `size` stands in for the bytes of a weight."""
-    reading = billions * 1e9 * (size or as_precision(precision).bytes) / as_device(device).memory_bandwidth
+    reading = (
+        billions
+        * 1e9
+        * (size or as_precision(precision).bytes)
+        / as_device(device).memory_bandwidth
+    )
     return reading / (microseconds * 1e-6)
 
 
@@ -154,7 +180,11 @@ def _scales_left_out(precision, **given):
 
 def _weights_in_bf16(precision, **given):
     """The weights seem to be in BF16. Take the bytes of the format that the question names."""
-    return None if as_precision(precision) is BF16 else _depth(precision=precision, **given, size=BF16.bytes)
+    return (
+        None
+        if as_precision(precision) is BF16
+        else _depth(precision=precision, **given, size=BF16.bytes)
+    )
 
 
 def _time_per_gemm(**given):
@@ -191,7 +221,14 @@ _DEPTH = Exercise(
         "Write both times as functions of the number of layers L. One of them does not depend on it.",
         "Reading: P b / W, with b in bytes and block scales included. Fixed: L times tau. Set them equal.",
     ),
-    mistakes=(_scales_left_out, _weights_in_bf16, _time_per_gemm, _bandwidth_of_another, _twice_as_deep, _upside_down),
+    mistakes=(
+        _scales_left_out,
+        _weights_in_bf16,
+        _time_per_gemm,
+        _bandwidth_of_another,
+        _twice_as_deep,
+        _upside_down,
+    ),
 )
 
 
@@ -215,7 +252,7 @@ def _text_measured(version, m):
     older, newer = VERSIONS.values()
     memory = fmt(as_device("H100_SXM").memory_bandwidth, "byte/s")
     return (
-        '`hw.measurements("gemm_versions", "H100_SXM")` holds the published times of the same BF16 GEMMs in two versions of '
+        '`measurements("gemm_versions", "H100_SXM")` holds the published times of the same BF16 GEMMs in two versions of '
         f"SGLang, {older} and {newer}. If all weights came from memory, its bandwidth was at least $2nk$ bytes over the time. "
         f"What is the highest bandwidth that the {version} version implies at $m = {m}$, and how many of its shapes at this $m$ "
         f"imply more than the {memory} of the memory?"
@@ -285,13 +322,25 @@ _MEASURED = Exercise(
         "The bytes of the weights are 2 n k. Divide by `seconds`, take the largest, and count those above "
         "`hw.H100_SXM.memory_bandwidth`.",
     ),
-    mistakes=(_bits_counted, _flop_counted, _inputs_and_outputs, _all_operands, _version_exchanged, _lowest, _unit_left_out),
+    mistakes=(
+        _bits_counted,
+        _flop_counted,
+        _inputs_and_outputs,
+        _all_operands,
+        _version_exchanged,
+        _lowest,
+        _unit_left_out,
+    ),
 )
 
 
 # 3.4 --------------------------------------------------------------------------------------------------------------------
 
-PLAIN = ((1024, 512), (2048, 128), (4096, 32))  # H [element] and L of 12 L H^2 = 6.44 billion weights
+PLAIN = (
+    (1024, 512),
+    (2048, 128),
+    (4096, 32),
+)  # H [element] and L of 12 L H^2 = 6.44 billion weights
 OTHER_ENGINE = {"sglang": "trtllm", "trtllm": "sglang", "vllm": "sglang"}
 _NUMBERS_4 = variants(
     "device precision engine m",
@@ -313,7 +362,7 @@ def _setting(device, precision, engine):
 def _text_ratio(m, **given):
     (narrow, deep), (wide, few) = PLAIN[1:]
     return (
-        f"Take the published times of the four GEMMs of a plain layer, `hw.layer_gemm_seconds`, {_setting(**given)} at "
+        f"Take the published times of the four GEMMs of a plain layer, `layer_gemm_seconds`, {_setting(**given)} at "
         f"$M = {m}$. How many times as long as {few} layers of $H = {wide}$ do {deep} layers of $H = {narrow}$ take?"
     )
 
@@ -327,8 +376,13 @@ def _published(device, precision, engine, m):
 def _bound(device, precision, engine, m):
     """The same from peak and bandwidth, without anything that takes a fixed time."""
     ideal = ideal_constants(device, precision)
-    gemms = {layers: transformer_gemms(1, hidden_size=h, intermediate_size=4 * h) for h, layers in PLAIN}
-    return {n: n * sum(float(gemm_seconds(m, int(g.n), int(g.k), precision, ideal)) for g in gemms[n]) for n in gemms}
+    gemms = {
+        layers: transformer_gemms(1, hidden_size=h, intermediate_size=4 * h) for h, layers in PLAIN
+    }
+    return {
+        n: n * sum(float(gemm_seconds(m, int(g.n), int(g.k), precision, ideal)) for g in gemms[n])
+        for n in gemms
+    }
 
 
 def _ratio(*, seconds=_published, deep=128, wide=32, **given):
@@ -349,7 +403,9 @@ def _turned(**given):
 
 def _other_engine(engine, **given):
     """These are the times of another engine. Look at the last argument of `hw.gemm_grid`."""
-    return unless(_ratio(engine=engine, **given), _ratio(engine=OTHER_ENGINE[engine], **given), 0.02)
+    return unless(
+        _ratio(engine=engine, **given), _ratio(engine=OTHER_ENGINE[engine], **given), 0.02
+    )
 
 
 def _bound_alone(**given):
@@ -377,7 +433,7 @@ _RATIO = Exercise(
     why="The two models have the same weights and the same FLOP, so all beyond 1 is the price of depth.",
     hints=(
         "`hw.gemm_grid` has the times of a device, a format and an engine. "
-        "`hw.layer_gemm_seconds(grid, m, hidden)` adds up those of one layer.",
+        "`layer_gemm_seconds(grid, m, hidden)` adds up those of one layer.",
         "Multiply each layer by its number of layers, then divide: 128 of 2048 over 32 of 4096.",
     ),
     mistakes=(_single_layers, _turned, _other_engine, _bound_alone, _deepest, _how_much_longer),
@@ -411,7 +467,9 @@ def _text_design(m, milliseconds, **given):
 
 def _layers(milliseconds, *, seconds=_published, pick=max, **given):
     """Layers of the deepest model within the budget; `seconds` and `pick` stand in for the right ones."""
-    return float(pick(layers for layers, time in seconds(**given).items() if time <= milliseconds * 1e-3))
+    return float(
+        pick(layers for layers, time in seconds(**given).items() if time <= milliseconds * 1e-3)
+    )
 
 
 def _one_layer_or_bound(**given):
@@ -446,7 +504,7 @@ _DESIGN = Exercise(
     why="Depth is bought with time, so a time budget sets how deep a model of given size can be on given hardware.",
     hints=(
         "Compute the time of each of the three over all its layers. Is the bound of any help here?",
-        "`layers * hw.layer_gemm_seconds(grid, m, hidden)` for each of the three; of those within budget, take the most layers.",
+        "`layers * layer_gemm_seconds(grid, m, hidden)` for each of the three; of those within budget, take the most layers.",
     ),
     mistakes=(_one_layer_or_bound, _fastest, _next_deeper, _hidden_size),
 )

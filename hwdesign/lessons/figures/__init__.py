@@ -2,7 +2,13 @@
 
 from hwdesign.lessons.figures.accuracy import error_maps, kernel_switch, served_times
 from hwdesign.lessons.figures.charts import line_chart
-from hwdesign.lessons.figures.checklist import change_steps, cost_bars, explore_load, pair_scatter, verdict_map
+from hwdesign.lessons.figures.checklist import (
+    change_steps,
+    cost_bars,
+    explore_load,
+    pair_scatter,
+    verdict_map,
+)
 from hwdesign.lessons.figures.decoupled import crossings, dominant_map, layout_bars, layout_drawing
 from hwdesign.lessons.figures.decoupled_sliders import explore_batch, explore_gpus
 from hwdesign.lessons.figures.expert_parallel import (
@@ -20,12 +26,32 @@ from hwdesign.lessons.figures.expert_parallel_published import (
     skew_ratio,
     unit_brackets,
 )
-from hwdesign.lessons.figures.expert_parallel_sliders import explore_copies, explore_skew, explore_width
+from hwdesign.lessons.figures.expert_parallel_sliders import (
+    explore_copies,
+    explore_skew,
+    explore_width,
+)
 from hwdesign.lessons.figures.landscape import fronts, lever_bars, opening, share_bars, timeline
 from hwdesign.lessons.figures.landscape_sliders import explore_front
-from hwdesign.lessons.figures.low_precision import block_picture, error_lines, number_lines, own_formats, score_differences
-from hwdesign.lessons.figures.low_precision_sliders import explore_block, explore_outliers, explore_speedup
-from hwdesign.lessons.figures.low_precision_speed import format_roofs, peak_and_best, speedup_lines, speedup_map, waterfall
+from hwdesign.lessons.figures.low_precision import (
+    block_picture,
+    error_lines,
+    number_lines,
+    own_formats,
+    score_differences,
+)
+from hwdesign.lessons.figures.low_precision_sliders import (
+    explore_block,
+    explore_outliers,
+    explore_speedup,
+)
+from hwdesign.lessons.figures.low_precision_speed import (
+    format_roofs,
+    peak_and_best,
+    speedup_lines,
+    speedup_map,
+    waterfall,
+)
 from hwdesign.lessons.figures.machine import machine_roofline
 from hwdesign.lessons.figures.near_square import (
     byte_budget,
@@ -37,12 +63,34 @@ from hwdesign.lessons.figures.near_square import (
     time_by_aspect,
 )
 from hwdesign.lessons.figures.near_square_sliders import SAME_AREA, explore_k, explore_tokens
-from hwdesign.lessons.figures.pipeline import bubble_map, chunk_profile, gantt, latency_and_rate, layer_strips
+from hwdesign.lessons.figures.pipeline import (
+    bubble_map,
+    chunk_profile,
+    gantt,
+    latency_and_rate,
+    layer_strips,
+)
 from hwdesign.lessons.figures.pipeline_own import own_pipeline
-from hwdesign.lessons.figures.pipeline_sliders import explore_balance, explore_chunks, explore_stages
+from hwdesign.lessons.figures.pipeline_sliders import (
+    explore_balance,
+    explore_chunks,
+    explore_stages,
+)
 from hwdesign.lessons.figures.roofline import ridges, roofline
-from hwdesign.lessons.figures.tile_alignment import efficiency_map, fine_steps, processor_strip, shard_map, tile_map
-from hwdesign.lessons.figures.tile_published import cliffs, odd_blocks, own_steps, processor_count, staircase
+from hwdesign.lessons.figures.tile_alignment import (
+    efficiency_map,
+    fine_steps,
+    processor_strip,
+    shard_map,
+    tile_map,
+)
+from hwdesign.lessons.figures.tile_published import (
+    cliffs,
+    odd_blocks,
+    own_steps,
+    processor_count,
+    staircase,
+)
 from hwdesign.lessons.figures.tile_sliders import PROCESSORS, explore_processors, explore_tiles
 from hwdesign.lessons.figures.wide_deep import (
     aspect_map,

@@ -43,13 +43,20 @@ def error_maps(panels, *, columns=3):
     first.remove()
     grid = figure.subplots(rows, columns, squeeze=False)
     norm = BoundaryNorm(BOUNDS, 256, extend="max")
-    for ax, panel in zip(grid.ravel(), panels + [None] * (rows * columns - len(panels)), strict=True):
+    for ax, panel in zip(
+        grid.ravel(), panels + [None] * (rows * columns - len(panels)), strict=True
+    ):
         if panel is None:
             ax.set_visible(False)
             continue
         title, m, area, error = panel
         picture = ax.imshow(
-            np.asarray(error, float), origin="lower", aspect="auto", cmap="cividis_r", norm=norm, interpolation="nearest"
+            np.asarray(error, float),
+            origin="lower",
+            aspect="auto",
+            cmap="cividis_r",
+            norm=norm,
+            interpolation="nearest",
         )
         ax.set_title(title, fontsize=9.5)
         ax.grid(visible=False)
@@ -60,7 +67,15 @@ def error_maps(panels, *, columns=3):
     shown = [ax for ax in grid.ravel() if ax.get_visible()]
     figure.supxlabel("tokens M [element]", fontsize=10.5)
     figure.supylabel("weights N K [element]", fontsize=10.5)
-    figure.colorbar(picture, ax=shown, location="top", shrink=0.8, aspect=40, pad=0.01, label="mean absolute error, held out [%]")
+    figure.colorbar(
+        picture,
+        ax=shown,
+        location="top",
+        shrink=0.8,
+        aspect=40,
+        pad=0.01,
+        label="mean absolute error, held out [%]",
+    )
     return shown[0]
 
 
@@ -93,9 +108,13 @@ def kernel_switch(m, lines, *, ax=None):
     """
     ax = ax or style.axes()
     m = np.asarray(m)
-    for (label, (measured, modelled)), color in zip(lines.items(), itertools.cycle((style.ORANGE, style.BLUE, style.GREEN))):
+    for (label, (measured, modelled)), color in zip(
+        lines.items(), itertools.cycle((style.ORANGE, style.BLUE, style.GREEN))
+    ):
         ax.loglog(m, np.asarray(modelled) * 1e6, color=color, label=f"{label}, modelled")
-        ax.loglog(m, np.asarray(measured) * 1e6, "x", color=color, mew=1.6, label=f"{label}, published")
+        ax.loglog(
+            m, np.asarray(measured) * 1e6, "x", color=color, mew=1.6, label=f"{label}, published"
+        )
     style.plain_ticks(ax.xaxis, [2**i for i in range(5, 14, 2)])
     style.plain_ticks(ax.yaxis, (20, 50, 100, 200, 500, 1000))
     ax.set_xlabel("tokens M [element]")
@@ -133,9 +152,20 @@ def served_times(groups, *, ax=None):
     ends = np.array([1.5, 300])
     ax.fill_between(ends, ends * 0.75, ends * 1.25, color=style.GRID, lw=0, label="within 25 %")
     ax.loglog(ends, ends, color=style.GREY, lw=1)
-    looks = zip("ovs^D", (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.INK), strict=True)
-    for (label, (published, modelled)), (marker, color) in zip(groups.items(), itertools.cycle(looks)):
-        look = {"ms": 3.2, "alpha": 0.45, "color": color, "mew": 0, "label": label, "rasterized": True}
+    looks = zip(
+        "ovs^D", (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.INK), strict=True
+    )
+    for (label, (published, modelled)), (marker, color) in zip(
+        groups.items(), itertools.cycle(looks)
+    ):
+        look = {
+            "ms": 3.2,
+            "alpha": 0.45,
+            "color": color,
+            "mew": 0,
+            "label": label,
+            "rasterized": True,
+        }
         ax.loglog(np.asarray(published) * 1e3, np.asarray(modelled) * 1e3, marker, **look)
     for axis in (ax.xaxis, ax.yaxis):
         style.plain_ticks(axis, (2, 5, 10, 20, 50, 100, 200))

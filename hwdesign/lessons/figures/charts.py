@@ -46,7 +46,20 @@ def lines(ax, x, curves, *, points=None, markers=True):
 
 
 @style.styled
-def line_chart(x, curves, *, xlabel, ylabel, points=None, xticks=None, yticks=None, log="xy", level=None, legend="best", ax=None):
+def line_chart(
+    x,
+    curves,
+    *,
+    xlabel,
+    ylabel,
+    points=None,
+    xticks=None,
+    yticks=None,
+    log="xy",
+    level=None,
+    legend="best",
+    ax=None,
+):
     """Curves against x on axes with plain ticks, and points of the same names as crosses.
 
     Parameters

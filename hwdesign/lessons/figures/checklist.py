@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 from hwdesign.advice.checklist import checklist
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
-from hwdesign.lessons.verdicts import SHORT, WORDS, verdict_cost
+from hwdesign.lessons.studies.verdicts import SHORT, WORDS, verdict_cost
 
 FILLS = {"ok": ("#dcefe6", style.GREEN), "warn": ("#fbe6c8", "#7a4a00"), "fail": ("#f6d0c8", "#8c1d0a"),
          "not applicable": ("#eef1f4", style.GREY), "not modelled": ("#ffffff", style.GREY)}  # fmt: skip
@@ -36,7 +36,7 @@ def verdict_map(found, *, ax=None):
 
     Examples
     --------
-    >>> from hwdesign.lessons.verdicts import gallery
+    >>> from hwdesign.lessons.studies.verdicts import gallery
     >>> len(verdict_map(gallery(["gpt2", "llama-3.1-8b"])).texts)
     14
     """
@@ -46,9 +46,21 @@ def verdict_map(found, *, ax=None):
             face, ink = FILLS[verdict.status]
             ax.add_patch(_cell(column, row, face))
             cost = verdict_cost(verdict)
-            text = WORDS.get(verdict.status, verdict.status) + ("" if cost is None else f"\n{100 * cost:.0f}")
+            text = WORDS.get(verdict.status, verdict.status) + (
+                "" if cost is None else f"\n{100 * cost:.0f}"
+            )
             weight = "bold" if verdict.status == "fail" else "normal"
-            ax.text(column, row, text, ha="center", va="center", fontsize=9.5, color=ink, weight=weight, linespacing=1.0)
+            ax.text(
+                column,
+                row,
+                text,
+                ha="center",
+                va="center",
+                fontsize=9.5,
+                color=ink,
+                weight=weight,
+                linespacing=1.0,
+            )
     ax.set_xlim(-0.5, 6.5)
     ax.set_ylim(len(found) - 0.5, -0.5)
     heads = [f"{n}\n" + name.replace("-", "-\n").replace(" ", "\n") for n, name in SHORT.items()]
@@ -98,7 +110,14 @@ def cost_bars(found, *, most=None, ax=None):
     for row, verdict in enumerate(found.verdicts):
         cost = 100 * (verdict_cost(verdict) or 0.0)
         face, ink = FILLS[verdict.status]
-        ax.barh(row, cost, 0.62, color=ink, hatch="//" if verdict.status == "warn" else None, edgecolor=face)
+        ax.barh(
+            row,
+            cost,
+            0.62,
+            color=ink,
+            hatch="//" if verdict.status == "warn" else None,
+            edgecolor=face,
+        )
         ax.annotate(f"{WORDS.get(verdict.status, verdict.status)}{f'  {cost:.1f}' if verdict.findings else ''}", (cost, row),
                     xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, color=ink)  # fmt: skip
     for limit in (found.limits.warn, found.limits.fail):
@@ -129,7 +148,7 @@ def pair_scatter(series, *, ax=None):
 
     Notes
     -----
-    Source: `hwdesign.lessons.verdicts.served_pairs`.
+    Source: `hwdesign.lessons.studies.verdicts.served_pairs`.
 
     Examples
     --------
@@ -187,7 +206,12 @@ def change_steps(seconds, *, split=None, ax=None):
     colors = [style.GREY, *[style.BLUE] * (split - 1), *[style.ORANGE] * (len(times) - split)]
     bars = ax.barh(range(len(times)), times, 0.62, color=colors)
     changed = [""] + [f"  ({now / before - 1:+.0%})" for before, now in itertools.pairwise(times)]
-    ax.bar_label(bars, [f"{time:.1f}{change}" for time, change in zip(times, changed, strict=True)], fontsize=9, padding=4)
+    ax.bar_label(
+        bars,
+        [f"{time:.1f}{change}" for time, change in zip(times, changed, strict=True)],
+        fontsize=9,
+        padding=4,
+    )
     ax.set_yticks(range(len(times)), list(seconds))
     ax.set_ylim(len(times) - 0.4, -0.6)
     ax.set_xlim(0, 1.25 * times.max())
@@ -225,12 +249,25 @@ def explore_load(cases):
 
     def draw(i):
         verdicts, case = found[i].verdicts, found[i].case
-        told = [f"{v.guideline} {v.status} {100 * verdict_cost(v):.1f} %" for v in verdicts if verdict_cost(v) is not None]
+        told = [
+            f"{v.guideline} {v.status} {100 * verdict_cost(v):.1f} %"
+            for v in verdicts
+            if verdict_cost(v) is not None
+        ]
         seen = f"{case.batch} sequence{'s' * (case.batch > 1)} in flight, {1e3 * case.seconds:.3g} ms a step"
         text = f"{seen}. {'; '.join(told) or 'No finding'}."
         alt = f"Cost of each guideline in per cent of the step, as bars. {text}"
         data = {"batch": case.batch} | {str(v.guideline): verdict_cost(v) for v in verdicts}
         return Frame(ax=cost_bars(found[i], most=most), alt=alt, text=text, data=data)
 
-    caption = "Cost of each guideline against its fix. Dotted: the limits of a warning and of a failure."
-    return Explorer("load", "sequences in flight", [case.batch for case in cases], draw, caption=caption, kinds=["modelled"])
+    caption = (
+        "Cost of each guideline against its fix. Dotted: the limits of a warning and of a failure."
+    )
+    return Explorer(
+        "load",
+        "sequences in flight",
+        [case.batch for case in cases],
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )

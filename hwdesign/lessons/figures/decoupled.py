@@ -52,7 +52,12 @@ def _grid(ax, at, rows, columns, held, color, size=0.84):
         for c in range(columns):
             face = color if (r, c) in held else style.BACKGROUND
             box = Rectangle(
-                (left + c * width, top - (r + 1) * height), width, height, facecolor=face, edgecolor=style.GREY, lw=0.6
+                (left + c * width, top - (r + 1) * height),
+                width,
+                height,
+                facecolor=face,
+                edgecolor=style.GREY,
+                lw=0.6,
             )
             ax.add_patch(box)
 
@@ -93,7 +98,9 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
     if num_kv_heads % tp:
         raise ValueError(f"tp must divide num_kv_heads = {num_kv_heads}, got {tp}")
     if min(num_kv_heads % (kvp * tp), kvp * tp % num_kv_heads):
-        raise ValueError(f"kvp * tp and num_kv_heads = {num_kv_heads} must divide one another, got {kvp} * {tp}")
+        raise ValueError(
+            f"kvp * tp and num_kv_heads = {num_kv_heads} must divide one another, got {kvp} * {tp}"
+        )
     ax, gpus, share = ax or style.axes(height=3.9), kvp * tp, num_kv_heads // tp
     ways = min(gpus, num_kv_heads)  # heads are split so far, then copied
     names = ("cache,\nheads split", "cache,\nsequence\ncut, too", "feed-\nforward\nweights")
@@ -108,7 +115,12 @@ def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
             {(0, g)},
         )
         for y, cells, color, rows, columns in zip(
-            (3, 1.75, 0.5), held, colors, (num_kv_heads, num_kv_heads, 1), (kvp, kvp, gpus), strict=True
+            (3, 1.75, 0.5),
+            held,
+            colors,
+            (num_kv_heads, num_kv_heads, 1),
+            (kvp, kvp, gpus),
+            strict=True,
         ):
             _grid(ax, (g, y), rows, columns, cells, color)
             part = rows * columns // len(cells)
@@ -161,7 +173,17 @@ def layout_bars(labels, panels, *, ax=None):
         for term, color in TERMS.items():
             height = np.array([1e3 * float(s.terms.get(term, 0.0)) for s in steps])
             if height.any():
-                panel.bar(at, height, 0.66, bottom=foot, color=color, hatch=hatch, edgecolor=style.BACKGROUND, lw=0.3, label=term)
+                panel.bar(
+                    at,
+                    height,
+                    0.66,
+                    bottom=foot,
+                    color=color,
+                    hatch=hatch,
+                    edgecolor=style.BACKGROUND,
+                    lw=0.3,
+                    label=term,
+                )
                 foot = foot + height
         for x, total in zip(at, foot, strict=True):
             panel.text(x, total, f"{total:.1f}", ha="center", va="bottom", fontsize=8.5)
@@ -170,7 +192,11 @@ def layout_bars(labels, panels, *, ax=None):
         panel.set_ylabel("time of a step [ms]")
         panel.grid(axis="x", visible=False)
     rows[-1].set_xticks(at, labels, fontsize=8.5)
-    drawn = {name: bars for panel in rows for bars, name in zip(*panel.get_legend_handles_labels(), strict=True)}
+    drawn = {
+        name: bars
+        for panel in rows
+        for bars, name in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
     named = {name: drawn[name] for name in TERMS if name in drawn}
     figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=9)
     return rows[-1]
@@ -213,14 +239,27 @@ def dominant_map(batch, context, terms, kinds, *, ax=None):
     colors = ListedColormap([*TERMS.values(), style.GRID])
     ax.imshow(shown, cmap=colors, vmin=0, vmax=len(names) - 1, origin="lower", aspect="auto")
     for (i, j), kind in np.ndenumerate(kinds):
-        ink = style.BACKGROUND if sum(to_rgb(colors(int(shown[i, j])))) < 1.5 else style.INK  # what can be read on it
-        ax.text(j, i, FAMILY[str(kind)][0] if kind else "–", ha="center", va="center", fontsize=10, color=ink)
+        ink = (
+            style.BACKGROUND if sum(to_rgb(colors(int(shown[i, j])))) < 1.5 else style.INK
+        )  # what can be read on it
+        ax.text(
+            j,
+            i,
+            FAMILY[str(kind)][0] if kind else "–",
+            ha="center",
+            va="center",
+            fontsize=10,
+            color=ink,
+        )
     ax.set_xticks(range(len(context)), [tokens(c) for c in context])
     ax.set_yticks(range(len(batch)), batch)
     ax.grid(visible=False)
     ax.set_xlabel("context [token]")
     ax.set_ylabel("sequences in flight")
-    there = [Patch(color=color, label=name or "does not fit") for name, color in (TERMS | {"": style.GRID}).items()]
+    there = [
+        Patch(color=color, label=name or "does not fit")
+        for name, color in (TERMS | {"": style.GRID}).items()
+    ]
     ax.figure.legend(handles=there, loc="outside lower center", ncols=4, fontsize=8.5)
     return ax
 
@@ -260,7 +299,14 @@ def crossings(context, published, modelled, *, ax=None):
         if np.isnan(start):
             ax.plot(x, end, "v", ms=9, label="published: wins already with it", **look)
         else:
-            ax.plot([x, x], [start, end], lw=5, solid_capstyle="butt", label=None if i else "published: between", **look)
+            ax.plot(
+                [x, x],
+                [start, end],
+                lw=5,
+                solid_capstyle="butt",
+                label=None if i else "published: between",
+                **look,
+            )
     ax.set_xscale("log")
     ax.set_yscale("log")
     style.plain_ticks(ax.xaxis, context, [tokens(c) for c in context])

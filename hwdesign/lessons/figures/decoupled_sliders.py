@@ -8,7 +8,12 @@ from hwdesign.lessons.figures.charts import line_chart
 from hwdesign.lessons.figures.decoupled import FAMILY, dominant_map, tokens
 from hwdesign.timing.layouts import best_steps
 
-SENTENCE = {"tensor": "tensor parallel", "data": "data parallel", "cache": "cache parallel", "": "nothing fits"}
+SENTENCE = {
+    "tensor": "tensor parallel",
+    "data": "data parallel",
+    "cache": "cache parallel",
+    "": "nothing fits",
+}
 
 
 def explore_gpus(sweep, batch, context):
@@ -54,12 +59,23 @@ def explore_gpus(sweep, batch, context):
             f"{SENTENCE[k]} in {share[k]:.0%}" for k in share if share[k]
         )
         ax = dominant_map(batch, context, names[terms], kinds)
-        large = [f"{n} in {(names[terms] == n).mean():.0%}" for n in names[:-1] if (names[terms] == n).any()]
+        large = [
+            f"{n} in {(names[terms] == n).mean():.0%}"
+            for n in names[:-1]
+            if (names[terms] == n).any()
+        ]
         alt = f"Map of batch against context. {text} of the fields. The largest part of a step is {', '.join(large) or 'none'}."
-        return Frame(ax=ax, alt=alt, text=text + " of the fields.", data={"seconds": seconds.tolist(), **share})
+        return Frame(
+            ax=ax,
+            alt=alt,
+            text=text + " of the fields.",
+            data={"seconds": seconds.tolist(), **share},
+        )
 
     caption = "Colour: the largest part of the fastest step. Letter: its attention is tensor (T), data (D) or cache (C) parallel."
-    return Explorer("gpus", "GPUs", list(map(str, counts)), draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "gpus", "GPUs", list(map(str, counts)), draw, caption=caption, kinds=["modelled"]
+    )
 
 
 def explore_batch(sweep, batch, context):
@@ -98,7 +114,13 @@ def explore_batch(sweep, batch, context):
 
     def draw(i):
         curves = {SENTENCE[kind]: times[i] for kind, times in best.items()}
-        ax = line_chart(context, curves, xlabel="context [token]", ylabel="time of a step [ms]", legend="upper left")
+        ax = line_chart(
+            context,
+            curves,
+            xlabel="context [token]",
+            ylabel="time of a step [ms]",
+            legend="upper left",
+        )
         for drawn, (_, color, marker, line) in zip(ax.lines, FAMILY.values(), strict=True):
             drawn.set(color=color, marker=marker, linestyle=line)
         ax.legend(fontsize=9, loc="upper left")
@@ -108,11 +130,22 @@ def explore_batch(sweep, batch, context):
         times = np.nan_to_num(every[:, i], nan=np.inf)
         first = times.argmin(axis=0)
         cut = np.flatnonzero((first == 2) & np.isfinite(times[2]))
-        from_here = f"cutting is fastest from {labels[cut[0]]} to {labels[cut[-1]]}" if cut.size else "cutting is nowhere fastest"
+        from_here = (
+            f"cutting is fastest from {labels[cut[0]]} to {labels[cut[-1]]}"
+            if cut.size
+            else "cutting is nowhere fastest"
+        )
         text = f"{batch[i]} sequence{'s' * (batch[i] > 1)}: {from_here}."
         alt = f"Time of the fastest step against the context, one line a way to spread attention. {text}"
         data = {kind: (times[i] / 1e3).tolist() for kind, times in best.items()}
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
     caption = f"The fastest layout of each kind on at most {sweep['gpus'].max()} GPUs. A line ends where nothing fits."
-    return Explorer("batch", "sequences in flight", list(map(str, batch)), draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "batch",
+        "sequences in flight",
+        list(map(str, batch)),
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )

@@ -44,7 +44,11 @@ def expert_rows(gpus, rows, least=None, *, ax=None):
     if least:
         ax.axhline(least, color=style.INK, ls="--", lw=1.2)
         ax.annotate(
-            f"weights no longer the limit: {least:.0f}", (gpus[0], least), xytext=(2, 4), textcoords="offset points", fontsize=9
+            f"weights no longer the limit: {least:.0f}",
+            (gpus[0], least),
+            xytext=(2, 4),
+            textcoords="offset points",
+            fontsize=9,
         )
     style.plain_ticks(ax.xaxis, gpus)
     style.plain_ticks(ax.yaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
@@ -128,7 +132,10 @@ def memory_loop(widths, loops, least, *, ax=None):
     first.remove()
     panels = figure.subplots(3, 1, sharex=True)
     for panel, part, label in zip(
-        panels, range(3), ("weights /\nmemory", "sequences\nof a GPU", "rows of\nan expert"), strict=True
+        panels,
+        range(3),
+        ("weights /\nmemory", "sequences\nof a GPU", "rows of\nan expert"),
+        strict=True,
     ):
         lines(panel, widths, {name: loop[part] for name, loop in loops.items()})
         panel.set_xscale("log")
@@ -141,7 +148,13 @@ def memory_loop(widths, loops, least, *, ax=None):
     sides = ((widths[-1], "right"), (widths[0], "left"))
     for (name, value), (color, _), (x, side) in zip(least.items(), LOOKS, sides, strict=False):
         panels[2].axhline(value, color=color, ls=":", lw=1.2)
-        place = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8.5, "color": color, "ha": side}
+        place = {
+            "xytext": (0, 3),
+            "textcoords": "offset points",
+            "fontsize": 8.5,
+            "color": color,
+            "ha": side,
+        }
         panels[2].annotate(f"{value:.0f} ({name.split(',')[0]})", (x, value), **place)
     style.plain_ticks(panels[2].xaxis, widths)
     style.plain_ticks(panels[2].yaxis, (16, 64, 256, 1024, 4096))
@@ -214,7 +227,11 @@ def layout_times(batch, times, *, ax=None):
     >>> layout_times([1, 2], {"TP": [1e-3, 2e-3]}).get_ylabel()
     'time of a step [ms]'
     """
-    ax = lines(ax or style.axes(height=3.9), batch, {name: 1e3 * np.asarray(t) for name, t in times.items()})
+    ax = lines(
+        ax or style.axes(height=3.9),
+        batch,
+        {name: 1e3 * np.asarray(t) for name, t in times.items()},
+    )
     ax.set_xscale("log")
     ax.set_yscale("log")
     style.plain_ticks(ax.xaxis, batch[::2])
@@ -256,9 +273,15 @@ def uneven_loads(tokens, bands, *, published=None, top=None, ax=None):
     >>> uneven_loads([1, 2], {"a": [[1, 2], [1, 3]]}).get_ylabel()
     'load of the fullest GPU [mean = 1]'
     """
-    ax = lines(ax or style.axes(height=4.1), tokens, {name: np.mean(draws, axis=1) for name, draws in bands.items()})
+    ax = lines(
+        ax or style.axes(height=4.1),
+        tokens,
+        {name: np.mean(draws, axis=1) for name, draws in bands.items()},
+    )
     for (color, _), draws in zip(itertools.cycle(LOOKS), bands.values(), strict=False):
-        ax.fill_between(tokens, *np.quantile(draws, (0.05, 0.95), axis=1), color=color, alpha=0.15, lw=0)
+        ax.fill_between(
+            tokens, *np.quantile(draws, (0.05, 0.95), axis=1), color=color, alpha=0.15, lw=0
+        )
     if published:
         ax.plot(*published[:2], "x", color=style.INK, ms=10, mew=2.4, label=published[2])
     ax.set_xscale("log")

@@ -83,7 +83,9 @@ def layer_by_width(widths, published, modelled, *, ax=None):
     >>> layer_by_width([1, 2], {"a": [1e-3, 1e-4]}, {"a": [1e-3, 1e-4]}).get_xlabel()
     'GPUs that share the experts'
     """
-    ax = exchange_lines(widths, modelled, {name: (widths, times) for name, times in published.items()}, ax=ax)
+    ax = exchange_lines(
+        widths, modelled, {name: (widths, times) for name, times in published.items()}, ax=ax
+    )
     style.plain_ticks(ax.xaxis, widths)
     ax.set_xlim(widths[0] / 1.15, widths[-1] * 1.15)
     ax.set_ylim(20, None)
@@ -121,7 +123,9 @@ def skew_ratio(widths, published, modelled=None, *, ax=None):
     'time [balanced routing = 1]'
     """
     ax = ax or style.axes(height=4.0)
-    for (name, ratio), (color, marker) in zip(published.items(), itertools.cycle(LOOKS), strict=False):
+    for (name, ratio), (color, marker) in zip(
+        published.items(), itertools.cycle(LOOKS), strict=False
+    ):
         ax.plot(widths, ratio, marker, ls="-", color=color, lw=1.2, label=name)
         if modelled and name in modelled:
             ax.plot(widths, modelled[name], ls=":", color=color, lw=1.6)
@@ -161,10 +165,28 @@ def unit_brackets(rows, *, ax=None):
     """
     ax = ax or style.axes(height=0.8 + 0.75 * len(rows))
     for i, (_, least, most, found, halves) in enumerate(rows):
-        bar = {"color": style.BLUE, "alpha": 0.35, "label": "model: all to none hidden" if i == 0 else None}
+        bar = {
+            "color": style.BLUE,
+            "alpha": 0.35,
+            "label": "model: all to none hidden" if i == 0 else None,
+        }
         ax.barh(i, 1e3 * (most - least), 0.45, left=1e3 * least, **bar)
-        ax.plot([1e3 * halves] * 2, [i - 0.3, i + 0.3], color=style.INK, lw=2.2, label="two half batches" if i == 0 else None)
-        ax.plot(1e3 * found, i, "x", color=style.ORANGE, ms=10, mew=2.4, label="published" if i == 0 else None)
+        ax.plot(
+            [1e3 * halves] * 2,
+            [i - 0.3, i + 0.3],
+            color=style.INK,
+            lw=2.2,
+            label="two half batches" if i == 0 else None,
+        )
+        ax.plot(
+            1e3 * found,
+            i,
+            "x",
+            color=style.ORANGE,
+            ms=10,
+            mew=2.4,
+            label="published" if i == 0 else None,
+        )
     ax.set_yticks(range(len(rows)), [row[0] for row in rows])
     ax.invert_yaxis()
     ax.set_xlim(left=0)

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from hwdesign.formulas.routing import balanced_placement, device_loads, even_placement, imbalance, routed_tokens
+from hwdesign.formulas.routing import (
+    balanced_placement,
+    device_loads,
+    even_placement,
+    imbalance,
+    routed_tokens,
+)
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.wide_deep import TERMS
@@ -47,7 +53,15 @@ def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKEN
     model, tokens = load("deepseek-r1"), np.asarray(tokens)
 
     def step(ep):
-        return decode_step(model, device, recipe, batch=tokens * ep, context=context, attention=Plan(dp=ep), ffn=Plan(ep=ep))
+        return decode_step(
+            model,
+            device,
+            recipe,
+            batch=tokens * ep,
+            context=context,
+            attention=Plan(dp=ep),
+            ffn=Plan(ep=ep),
+        )
 
     top = 1.05e3 * max(np.max(step(ep).seconds) for ep in (widths[0], widths[-1]))
 
@@ -55,29 +69,45 @@ def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKEN
     def draw(i):
         b, ax = step(widths[i]), style.axes(height=4.2)
         spent = {term: 1e3 * np.asarray(b.terms[term]) for term in TERMS if np.any(b.terms[term])}
-        ax.stackplot(tokens, *spent.values(), colors=[TERMS[term] for term in spent], labels=list(spent))
+        ax.stackplot(
+            tokens, *spent.values(), colors=[TERMS[term] for term in spent], labels=list(spent)
+        )
         ax.set_xscale("log")
         style.plain_ticks(ax.xaxis, tokens)
         ax.set_ylim(0, top)
         ax.set_xlabel("sequences of each GPU")
         ax.set_ylabel("time of a step [ms]")
         ax.legend(fontsize=9, loc="upper left", ncols=2)
-        at = [int(np.flatnonzero(tokens == t)[0]) for t in (32, 256) if t in tokens] or [len(tokens) - 1]
+        at = [int(np.flatnonzero(tokens == t)[0]) for t in (32, 256) if t in tokens] or [
+            len(tokens) - 1
+        ]
         said = "; ".join(
             f"{tokens[j]} sequences {b.seconds[j] * 1e3:.1f} ms, experts {b.share('experts')[j]:.0%}, "
             f"communication {b.share('communication')[j]:.0%}"
             for j in at
         )
         text = f"{widths[i]} GPUs: {said}."
-        data = {"ep": int(widths[i]), "tokens": tokens.tolist(), "seconds": np.asarray(b.seconds).tolist()}
+        data = {
+            "ep": int(widths[i]),
+            "tokens": tokens.tolist(),
+            "seconds": np.asarray(b.seconds).tolist(),
+        }
         return Frame(
-            ax=ax, alt=f"Time of a step [ms] against the sequences of each GPU, logarithmic. {text}", text=text, data=data
+            ax=ax,
+            alt=f"Time of a step [ms] against the sequences of each GPU, logarithmic. {text}",
+            text=text,
+            data=data,
         )
 
-    caption = (
-        f"A decode step of DeepSeek-R1 on {device} in {recipe.upper()}, {context} tokens of context: its terms, one on the other."
+    caption = f"A decode step of DeepSeek-R1 on {device} in {recipe.upper()}, {context} tokens of context: its terms, one on the other."
+    return Explorer(
+        "width",
+        "GPUs that share the experts",
+        list(map(str, widths)),
+        draw,
+        caption=caption,
+        kinds=["modelled"],
     )
-    return Explorer("width", "GPUs that share the experts", list(map(str, widths)), draw, caption=caption, kinds=["modelled"])
 
 
 def _load_bars(counts, placement, top):
@@ -132,11 +162,17 @@ def explore_skew(exponents=EXPONENTS, *, ep=32, tokens=4096, top_k=8, experts=25
             f"popular expert has {each:.1f} times the mean expert."
         )
         data = {"exponent": float(exponents[i]), "imbalance": ratio, "experts": each}
-        return Frame(ax=ax, alt=f"Load [mean = 1] of {ep} GPUs, fullest first. {text}", text=text, data=data)
+        return Frame(
+            ax=ax, alt=f"Load [mean = 1] of {ep} GPUs, fullest first. {text}", text=text, data=data
+        )
 
-    caption = f"{tokens} tokens, each with {top_k} of {experts} experts that lie at random on {ep} GPUs."
+    caption = (
+        f"{tokens} tokens, each with {top_k} of {experts} experts that lie at random on {ep} GPUs."
+    )
     values = [f"{x:g}" for x in exponents]
-    return Explorer("skew", "exponent of the popularity", values, draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "skew", "exponent of the popularity", values, draw, caption=caption, kinds=["modelled"]
+    )
 
 
 def explore_copies(spare=SPARE, *, exponent=0.67, ep=32, tokens=4096, top_k=8, experts=256):
@@ -185,7 +221,9 @@ def explore_copies(spare=SPARE, *, exponent=0.67, ep=32, tokens=4096, top_k=8, e
         text = f"{kind}: the fullest GPU has {ratio:.2f} times the mean, the emptiest {least:.2f}; an expert has at most "
         text += f"{most} copies." if most > 1 else "one copy."
         data = {"slots": placement.size, "imbalance": ratio, "copies": most}
-        return Frame(ax=ax, alt=f"Load [mean = 1] of {ep} GPUs, fullest first. {text}", text=text, data=data)
+        return Frame(
+            ax=ax, alt=f"Load [mean = 1] of {ep} GPUs, fullest first. {text}", text=text, data=data
+        )
 
     caption = (
         f"{tokens} tokens, {top_k} of {experts} experts each, {ep} GPUs; popularity falls with the rank to the power of "

@@ -6,7 +6,7 @@ import numpy as np
 from hwdesign.lessons import style
 from hwdesign.lessons.figures.charts import LINES
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
-from hwdesign.lessons.levers import deployment, lever_states
+from hwdesign.lessons.studies.levers import deployment, lever_states
 
 BLOCKS = {"your prompt": style.BLUE, "decode step": style.GREEN, "another prompt": style.ORANGE}
 
@@ -49,10 +49,17 @@ def timeline(blocks, *, unit="ms", ax=None):
         ax.barh(1, end - start, 0.5, left=start, label=None if kind in named else kind, **look)
         named.add(kind)
     first = next(i for i, (kind, _) in enumerate(blocks) if kind == "your prompt")
-    seen = [ends[i] for i, (kind, _) in enumerate(blocks) if i >= first and kind != "another prompt"]
+    seen = [
+        ends[i] for i, (kind, _) in enumerate(blocks) if i >= first and kind != "another prompt"
+    ]
     ax.plot(seen, np.zeros(len(seen)), "|", color=style.INK, ms=16, mew=2, label="token")
     gaps = np.diff(seen)
-    ax.annotate("", (0, -0.55), (seen[0], -0.55), arrowprops={"arrowstyle": "<->", "color": style.GREY, "lw": 1.2})
+    ax.annotate(
+        "",
+        (0, -0.55),
+        (seen[0], -0.55),
+        arrowprops={"arrowstyle": "<->", "color": style.GREY, "lw": 1.2},
+    )
     marked = {seen[0] / 2: f"first-token latency {seen[0]:{form}}"}
     for at in dict.fromkeys(int(find(gaps)) for find in (np.argmin, np.argmax) if gaps.size):
         marked[seen[at] + gaps[at] / 2] = f"{gaps[at]:{form}}"
@@ -68,7 +75,17 @@ def timeline(blocks, *, unit="ms", ax=None):
 
 
 @style.styled
-def fronts(lines, *, points=None, cloud=None, limits=None, graded=False, logarithmic=True, steps=True, ax=None):
+def fronts(
+    lines,
+    *,
+    points=None,
+    cloud=None,
+    limits=None,
+    graded=False,
+    logarithmic=True,
+    steps=True,
+    ax=None,
+):
     """Pareto fronts of tokens per second and GPU against tokens per second and user, as staircases.
 
     Parameters
@@ -113,10 +130,25 @@ def fronts(lines, *, points=None, cloud=None, limits=None, graded=False, logarit
         if steps:
             user, gpu = np.append(user, 0.0), np.append(gpu, gpu[-1])
         line = "-" if graded else LINES[i % len(LINES)]
-        look = {"color": color, "ls": line, "marker": marker, "ms": 3.5, "lw": 1.8, "markevery": slice(0, len(user) - steps)}
+        look = {
+            "color": color,
+            "ls": line,
+            "marker": marker,
+            "ms": 3.5,
+            "lw": 1.8,
+            "markevery": slice(0, len(user) - steps),
+        }
         ax.plot(user, gpu, drawstyle="steps-post" if steps else "default", label=name, **look)
     for i, (name, (user, gpu)) in enumerate((points or {}).items()):
-        ax.plot(user, gpu, "x+1234"[i % 6], color=LOOKS[::-1][i % len(LOOKS)][0], ms=8, mew=1.6, label=name)
+        ax.plot(
+            user,
+            gpu,
+            "x+1234"[i % 6],
+            color=LOOKS[::-1][i % len(LOOKS)][0],
+            ms=8,
+            mew=1.6,
+            label=name,
+        )
     if logarithmic:
         ax.set_yscale("log")
         style.decade_ticks(ax.yaxis)
@@ -164,19 +196,29 @@ def share_bars(labels, breakdowns, *, ax=None):
     ax = ax or style.axes(height=1.5 + 0.5 * len(labels))
     at, foot = np.arange(len(labels))[::-1], np.zeros(len(labels))
     for term, color in TERMS.items():
-        width = np.array([100 * float(b.share(term)) if term in b.terms else 0.0 for b in breakdowns])
+        width = np.array(
+            [100 * float(b.share(term)) if term in b.terms else 0.0 for b in breakdowns]
+        )
         if not width.any():
             continue
         bars = ax.barh(at, width, 0.68, left=foot, color=color, label=term)
         shown = [f"{w:.0f}" if w >= 5 else "" for w in width]
         dark = sum(mpl.colors.to_rgb(color)) < 1.5
-        ax.bar_label(bars, shown, label_type="center", fontsize=9, color=style.BACKGROUND if dark else style.INK)
+        ax.bar_label(
+            bars,
+            shown,
+            label_type="center",
+            fontsize=9,
+            color=style.BACKGROUND if dark else style.INK,
+        )
         foot = foot + width
     ax.set_yticks(at, labels)
     ax.set_xlim(0, 100)
     ax.grid(visible=False)
     ax.set_xlabel("share of a step [%]")
-    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    ax.figure.legend(
+        *ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9
+    )
     return ax
 
 
@@ -211,7 +253,12 @@ def lever_bars(gains, *, ax=None):
     for i, (label, values) in enumerate(gains.items()):
         row = at + 0.4 - thick * (i + 0.5)
         bars = ax.barh(
-            row, [values[n] - 1 for n in names], 0.9 * thick, left=1, color=(style.BLUE, style.ORANGE)[i % 2], label=label
+            row,
+            [values[n] - 1 for n in names],
+            0.9 * thick,
+            left=1,
+            color=(style.BLUE, style.ORANGE)[i % 2],
+            label=label,
         )
         ax.bar_label(bars, [f"{values[n]:.2f}" for n in names], fontsize=8.5, padding=3)
     ax.set_xscale("log")
@@ -231,7 +278,7 @@ def opening(workload="short"):
     Parameters
     ----------
     workload : str
-        "short" or "long", see `hwdesign.lessons.levers`.
+        "short" or "long", see `hwdesign.lessons.studies.levers`.
 
     Returns
     -------
@@ -240,7 +287,7 @@ def opening(workload="short"):
 
     Notes
     -----
-    Source: `hwdesign.lessons.levers`.
+    Source: `hwdesign.lessons.studies.levers`.
 
     Examples
     --------

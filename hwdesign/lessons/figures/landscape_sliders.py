@@ -47,7 +47,7 @@ def explore_front(candidates, front, breakdowns):
     --------
     >>> from hwdesign.models import config
     >>> from hwdesign.timing.estimate import decode_step
-    >>> from hwdesign.timing.frontier import pareto_front
+    >>> from hwdesign.formulas.frontier import pareto_front
     >>> from hwdesign.timing.search import decode_candidates
     >>> m = config.load("llama-3.1-8b")
     >>> c = decode_candidates(m, "H100_SXM", "fp8", gpus=1, batch=[1, 8], input_tokens=1000, output_tokens=100)
@@ -57,7 +57,9 @@ def explore_front(candidates, front, breakdowns):
     """
     front = np.asarray(front)
     rates = candidates["user_rate"][front], candidates["gpu_rate"][front]
-    chosen = front[np.unique(np.linspace(0, len(front) - 1, min(6, len(front))).round().astype(int))]
+    chosen = front[
+        np.unique(np.linspace(0, len(front) - 1, min(6, len(front))).round().astype(int))
+    ]
 
     def draw(i):
         at, step = chosen[i], breakdowns[int(chosen[i])]
@@ -66,10 +68,19 @@ def explore_front(candidates, front, breakdowns):
         largest = max(shares, key=shares.get)
         text = f"{candidate_text(candidates, at)}. A user sees {user:.3g} tokens/s, a GPU makes {gpu:.3g}."
         alt = f"The front with one point marked. {text} Largest part of a step: {largest}, {shares[largest]:.0%}."
-        data = {"user_rate": user, "gpu_rate": gpu, "batch": float(candidates["batch"][at]), "gpus": int(candidates["gpus"][at])}
+        data = {
+            "user_rate": user,
+            "gpu_rate": gpu,
+            "batch": float(candidates["batch"][at]),
+            "gpus": int(candidates["gpus"][at]),
+        }
         return Frame(ax=_both(rates, (user, gpu), step), alt=alt, text=text, data=data | shares)
 
     count = [(f"{candidates['batch'][at]:.0f}", int(candidates["gpus"][at])) for at in chosen]
     values = [f"{batch} on {gpus} GPU{'s' * (gpus > 1)}" for batch, gpus in count]
-    caption = "Above: the front, the dot is one candidate of it. Below: where the time of its step goes."
-    return Explorer("front", "sequences in flight", values, draw, caption=caption, kinds=["modelled"])
+    caption = (
+        "Above: the front, the dot is one candidate of it. Below: where the time of its step goes."
+    )
+    return Explorer(
+        "front", "sequences in flight", values, draw, caption=caption, kinds=["modelled"]
+    )

@@ -35,16 +35,35 @@ def number_lines(rows, *, marks=(), ax=None):
     """
     ax = ax or style.axes(height=0.9 + 0.8 * len(rows))
     for row, (name, scale) in zip(range(len(rows))[::-1], rows.values(), strict=True):
-        values, color = ELEMENTS[name].values * scale, (style.BLUE, style.ORANGE, style.GREEN)[row % 3]
-        ax.plot([0, values[-1]], [row, row], color=style.GRID, lw=5, solid_capstyle="round", zorder=1)
+        values, color = (
+            ELEMENTS[name].values * scale,
+            (style.BLUE, style.ORANGE, style.GREEN)[row % 3],
+        )
+        ax.plot(
+            [0, values[-1]], [row, row], color=style.GRID, lw=5, solid_capstyle="round", zorder=1
+        )
         ax.plot(values, np.full(len(values), row), "|", color=color, ms=20, mew=2.2, zorder=2)
         for value in values:
-            ax.annotate(f"{value:.3g}", (value, row), xytext=(0, -20), textcoords="offset points", ha="center", fontsize=8.5)
+            ax.annotate(
+                f"{value:.3g}",
+                (value, row),
+                xytext=(0, -20),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+            )
         for mark in marks:
             to = float(cast(mark / scale, name)) * scale
             arrow = {"arrowstyle": "->", "color": style.GREY, "lw": 1.2}
             ax.annotate("", (to, row + 0.02), (mark, row + 0.42), arrowprops=arrow)
-            ax.annotate(f"{mark:g}", (mark, row + 0.42), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=8.5)
+            ax.annotate(
+                f"{mark:g}",
+                (mark, row + 0.42),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+            )
     ax.set_yticks(range(len(rows))[::-1], rows)
     ax.set_ylim(-0.75, len(rows) - 0.35)
     ax.grid(visible=False)
@@ -134,7 +153,15 @@ def error_lines(x, curves, *, xlabel, marks=(), top=None, ax=None):
         color, marker, line = looks[name]
         ax.semilogx(x, ratio, color=color, marker=marker, ls=line, lw=1.4, ms=4.5, label=name)
     for name, at in marks:
-        ax.plot(at, np.interp(np.log(at), np.log(x), curves[name]), "o", mfc="none", mec=style.INK, ms=13, mew=1.4)
+        ax.plot(
+            at,
+            np.interp(np.log(at), np.log(x), curves[name]),
+            "o",
+            mfc="none",
+            mec=style.INK,
+            ms=13,
+            mew=1.4,
+        )
     style.plain_ticks(ax.xaxis, x)
     ax.set_ylim(0, top)
     ax.set_xlabel(xlabel)
@@ -161,7 +188,7 @@ def score_differences(rows, *, ax=None):
 
     Notes
     -----
-    Source: `hwdesign.catalogue.benchmarks`.
+    Source: `hwdesign.lessons.studies.scores`.
 
     Examples
     --------
@@ -173,7 +200,13 @@ def score_differences(rows, *, ax=None):
         known, clear = np.isfinite(margin), abs(difference) > margin
         color, marker = (style.ORANGE, "s") if clear else (style.BLUE, "o")
         if known:
-            ax.plot([difference - margin, difference + margin], [row, row], color=color, lw=2, solid_capstyle="butt")
+            ax.plot(
+                [difference - margin, difference + margin],
+                [row, row],
+                color=color,
+                lw=2,
+                solid_capstyle="butt",
+            )
         ax.plot(difference, row, marker, color=color, mfc=color if known else "none")
     ax.axvline(0, color=style.INK, ls="--", lw=1)
     ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
@@ -221,14 +254,26 @@ def own_formats(found, *, ax=None):
         ax.plot(speed, row, "x", color=style.ORANGE if suspect else style.BLUE, mew=2.2, ms=8)
         text = f"{speed:.2g}" + (", suspect" if suspect else "")
         near_right = speed > 0.3
-        place = {"xytext": (8 if not near_right or not suspect else -8, 0), "textcoords": "offset points", "va": "center"}
-        ax.annotate(text, (speed, row), ha="right" if near_right and suspect else "left", fontsize=9, **place)
+        place = {
+            "xytext": (8 if not near_right or not suspect else -8, 0),
+            "textcoords": "offset points",
+            "va": "center",
+        }
+        ax.annotate(
+            text,
+            (speed, row),
+            ha="right" if near_right and suspect else "left",
+            fontsize=9,
+            **place,
+        )
     ax.axvline(1, color=style.INK, ls="--", lw=1)
     ax.set_xscale("log")
     low, high = min(speed for _, speed, _ in bars), max(speed for _, speed, _ in bars)
     ax.set_xlim(low / 2.5, high * 2.5)
     ax.set_yticks(range(len(bars)), [label for label, *_ in bars])
     ax.set_ylim(len(bars) - 0.4, -0.6)
-    style.plain_ticks(ax.xaxis, [t for t in (1e-4, 1e-3, 1e-2, 0.1, 1, 2, 5, 10) if low / 2.5 < t < high * 2.5])
+    style.plain_ticks(
+        ax.xaxis, [t for t in (1e-4, 1e-3, 1e-2, 0.1, 1, 2, 5, 10) if low / 2.5 < t < high * 2.5]
+    )
     ax.set_xlabel("speed [widest format = 1]")
     return ax

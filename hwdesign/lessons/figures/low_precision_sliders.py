@@ -9,7 +9,7 @@ from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.low_precision import error_lines
 from hwdesign.lessons.figures.low_precision_speed import speedup_map
-from hwdesign.lessons.samples import SPREAD, outlier_channels, samples
+from hwdesign.lessons.studies.samples import SPREAD, outlier_channels, samples
 from hwdesign.timing.silicon import gemm_grid
 
 STRENGTHS = (1, 10, 30, 100, 300)
@@ -68,7 +68,7 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
 
     Notes
     -----
-    Source: `hwdesign.formulas.quantization`, `hwdesign.lessons.samples`.
+    Source: `hwdesign.formulas.quantization`, `hwdesign.lessons.studies.samples`.
 
     Examples
     --------
@@ -82,17 +82,31 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
         curves = {name: ordinary_sqnr(x, scheme, blocks) for name, scheme in GRIDS.items()}
         shown = [(name, at) for name, at in DEFINED if at in blocks]
         ax = error_lines(blocks, curves, xlabel="block [element]", marks=shown, top=37)
-        told = "; ".join(f"{name} at {at}: {curves[name][list(blocks).index(at)]:.1f} dB" for name, at in shown)
+        told = "; ".join(
+            f"{name} at {at}: {curves[name][list(blocks).index(at)]:.1f} dB" for name, at in shown
+        )
         text = f"Each 128th channel {strengths[i]:g} times as large: {told}."
         alt = f"Signal to noise [dB] of the ordinary channels against the block [element], logarithmic. {text}"
-        return Frame(ax=ax, alt=alt, text=text, data={"strength": float(strengths[i]), "blocks": list(blocks), "ratio": curves})
+        return Frame(
+            ax=ax,
+            alt=alt,
+            text=text,
+            data={"strength": float(strengths[i]), "blocks": list(blocks), "ratio": curves},
+        )
 
     caption = (
         "What is left of the ordinary channels when each 128th is an outlier. Rings: the block sizes of NVFP4, MXFP4, INT4 g128 "
         "and FP8 1x128."
     )
     values = [f"{s:g}" for s in strengths]
-    return Explorer("outliers", "outlier channels, times the others", values, draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "outliers",
+        "outlier channels, times the others",
+        values,
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )
 
 
 def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
@@ -132,26 +146,48 @@ def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
         y = decode(encode(x, replace(SCHEMES["nvfp4"], block=(1, sizes[i]))))[0]
         ax = style.axes(height=3.6)
         first = at // sizes[i] * sizes[i]
-        ax.axvspan(first - 0.5, first + sizes[i] - 0.5, color=style.GRID, alpha=0.8, lw=0, label="block of the outlier")
+        ax.axvspan(
+            first - 0.5,
+            first + sizes[i] - 0.5,
+            color=style.GRID,
+            alpha=0.8,
+            lw=0,
+            label="block of the outlier",
+        )
         ax.vlines(range(columns), x[0] / SPREAD, y / SPREAD, color=style.GREY, lw=1)
-        ax.plot(range(columns), x[0] / SPREAD, "o", color=style.BLUE, mfc="none", ms=4, label="before")
+        ax.plot(
+            range(columns), x[0] / SPREAD, "o", color=style.BLUE, mfc="none", ms=4, label="before"
+        )
         ax.plot(range(columns), y / SPREAD, "_", color=style.ORANGE, ms=7, mew=2, label="after")
         ax.annotate(
-            f"{strength:g}", (at, 3.1), xytext=(at, 2.4), ha="center", arrowprops={"arrowstyle": "->", "color": style.INK}
+            f"{strength:g}",
+            (at, 3.1),
+            xytext=(at, 2.4),
+            ha="center",
+            arrowprops={"arrowstyle": "->", "color": style.INK},
         )
         ax.set_ylim(-3.2, 3.2)
         ax.set_xlabel("place in the row")
         ax.set_ylabel("value [standard deviations]")
         ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
         zeros, ratio = int((y[others] == 0).sum()), sqnr(x[0, others], y[others])
-        text = (
-            f"Blocks of {sizes[i]}: {zeros} of the {columns - 1} other numbers become zero, and {ratio:.1f} dB are left of them."
-        )
+        text = f"Blocks of {sizes[i]}: {zeros} of the {columns - 1} other numbers become zero, and {ratio:.1f} dB are left of them."
         alt = f"{columns} numbers [standard deviations] against their place, one of them {strength:g}, before and after. {text}"
-        return Frame(ax=ax, alt=alt, text=text, data={"block": int(sizes[i]), "zeros": zeros, "ratio": ratio})
+        return Frame(
+            ax=ax, alt=alt, text=text, data={"block": int(sizes[i]), "zeros": zeros, "ratio": ratio}
+        )
 
-    caption = "A row of Gaussian numbers with one outlier, in E2M1 with an E4M3 scale for each block."
-    return Explorer("block", "block size [element]", list(map(str, sizes)), draw, caption=caption, kinds=["modelled"])
+    caption = (
+        "A row of Gaussian numbers with one outlier, in E2M1 with an E4M3 scale for each block."
+    )
+    return Explorer(
+        "block",
+        "block size [element]",
+        list(map(str, sizes)),
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )
 
 
 def explore_speedup(device="GB300", framework="sglang", *, tokens=TOKENS, least=512):
@@ -207,4 +243,11 @@ def explore_speedup(device="GB300", framework="sglang", *, tokens=TOKENS, least=
         f"{device}, {name}: time in BF16 over time in NVFP4, quantizing of the inputs included. A dot: slower than BF16; "
         "hatched: not published."
     )
-    return Explorer("speedup", "tokens M [element]", [f"M = {m}" for m in tokens], draw, caption=caption, kinds=["published"])
+    return Explorer(
+        "speedup",
+        "tokens M [element]",
+        [f"M = {m}" for m in tokens],
+        draw,
+        caption=caption,
+        kinds=["published"],
+    )

@@ -43,7 +43,17 @@ def format_roofs(m, rates, critical, *, ax=None):
     for name, rate in rates.items():
         color, marker, line = looks[name]
         bend = [int(np.searchsorted(m, critical[name]))] if name in critical else []
-        ax.loglog(m, np.asarray(rate) / 1e15, color=color, ls=line, lw=1.8, marker=marker, markevery=bend, ms=8, label=name)
+        ax.loglog(
+            m,
+            np.asarray(rate) / 1e15,
+            color=color,
+            ls=line,
+            lw=1.8,
+            marker=marker,
+            markevery=bend,
+            ms=8,
+            label=name,
+        )
     style.plain_ticks(ax.xaxis, [1, 4, 16, 64, 256, 1024, 4096, 16384])
     style.plain_ticks(ax.yaxis, [0.01, 0.1, 1, 10])
     ax.set_xlabel("tokens M [element]")
@@ -53,7 +63,9 @@ def format_roofs(m, rates, critical, *, ax=None):
 
 
 @style.styled
-def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element]", ticks=None, ax=None):
+def speedup_lines(
+    m, curves, *, points=None, top=None, xlabel="tokens M [element]", ticks=None, ax=None
+):
     """Speed against BF16, one line a format.
 
     Parameters
@@ -93,7 +105,9 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
         color, _, line = looks[name]
         ax.semilogx(m, speed, color=color, ls=line, lw=1.6, label=name)
     for (name, speed), cross in zip(points[1].items() if points else (), itertools.cycle("x+1")):
-        ax.semilogx(points[0], speed, cross, color=looks[name][0], mew=1.9, ms=7, label=f"{name}, published")
+        ax.semilogx(
+            points[0], speed, cross, color=looks[name][0], mew=1.9, ms=7, label=f"{name}, published"
+        )
     ax.axhline(1, color=style.INK, ls="--", lw=1)
     style.plain_ticks(ax.xaxis, ticks or [1, 4, 16, 64, 256, 1024, 4096, 16384])
     ax.set_ylim(0, top)
@@ -104,7 +118,10 @@ def speedup_lines(m, curves, *, points=None, top=None, xlabel="tokens M [element
 
 
 # Slower than BF16 in orange, faster in blue; the darker, the further from 1.
-_SLOWER, _FASTER = ("#8f3a04", "#c96a2b", "#eebd9a"), ("#e4eef8", "#b5d3ee", "#7db0dd", "#3f86c4", "#0b5fa5", "#073d6b")
+_SLOWER, _FASTER = (
+    ("#8f3a04", "#c96a2b", "#eebd9a"),
+    ("#e4eef8", "#b5d3ee", "#7db0dd", "#3f86c4", "#0b5fa5", "#073d6b"),
+)
 EDGES = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)  # of the colours
 
 
@@ -169,7 +186,10 @@ def speedup_map(n, k, speed, *, rule=None, label="speed of NVFP4 [BF16 = 1]", ax
 def _border(inside):
     """Line around a region of squares: places of its pieces, kept apart by NaN; shape (3 p, 2)."""
     wide = np.pad(inside, 1, mode="edge")
-    across, down = np.argwhere(np.diff(wide[:, 1:-1], axis=0)), np.argwhere(np.diff(wide[1:-1], axis=1))
+    across, down = (
+        np.argwhere(np.diff(wide[:, 1:-1], axis=0)),
+        np.argwhere(np.diff(wide[1:-1], axis=1)),
+    )
     pieces = [((j, i), (j + 1, i), (np.nan, np.nan)) for i, j in across] + [
         ((j, i), (j, i + 1), (np.nan, np.nan)) for i, j in down
     ]
@@ -212,7 +232,12 @@ def waterfall(before, after, *, names=("BF16", "NVFP4"), ax=None):
         step = 1e3 * (after[term] - before[term])
         ax.plot([place - 0.69, place + 0.31], [level, level], color=style.GREY, lw=1)
         ax.bar(place, step, 0.62, bottom=level, color=style.GREEN if step < 0 else style.ORANGE)
-        ax.annotate(f"{step:+.1f}" if abs(step) > 0.05 else "0", (place, max(level, level + step)), ha="center", va="bottom")
+        ax.annotate(
+            f"{step:+.1f}" if abs(step) > 0.05 else "0",
+            (place, max(level, level + step)),
+            ha="center",
+            va="bottom",
+        )
         level += step
     last = len(terms) + 1
     ax.plot([last - 0.69, last + 0.31], [level, level], color=style.GREY, lw=1)
@@ -253,13 +278,32 @@ def peak_and_best(rows, *, ax=None):
     ax = ax or style.axes(height=1.2 + 0.42 * len(rows))
     told = set()
     for row, (_, peak, best) in enumerate(rows):
-        ax.barh(row, peak / 1e15, 0.62, color=style.GRID, edgecolor=style.GREY, label=None if row else "dense peak")
+        ax.barh(
+            row,
+            peak / 1e15,
+            0.62,
+            color=style.GRID,
+            edgecolor=style.GREY,
+            label=None if row else "dense peak",
+        )
         for engine, rate in best.items():
             color, name = style.FRAMEWORK[engine]
-            ax.plot(rate / 1e15, row, "x", color=color, mew=2.2, ms=8, label=None if engine in told else name)
+            ax.plot(
+                rate / 1e15,
+                row,
+                "x",
+                color=color,
+                mew=2.2,
+                ms=8,
+                label=None if engine in told else name,
+            )
             told.add(engine)
         ax.annotate(
-            f"{max(best.values()) / peak:.0%}", (peak / 1e15, row), xytext=(5, 0), textcoords="offset points", va="center"
+            f"{max(best.values()) / peak:.0%}",
+            (peak / 1e15, row),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
         )
     ax.set_yticks(range(len(rows)), [label for label, *_ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)

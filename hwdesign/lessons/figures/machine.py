@@ -48,14 +48,20 @@ def machine_roofline(measurements, *, ax=None):
     if not found["bandwidth"] or not found["rate"]:
         raise ValueError("measurements must hold a copy and a GEMM that can be trusted, got " + (
             "no copy" if found["rate"] else "no GEMM"))  # fmt: skip
-    gemms = [m for m in measurements if getattr(m, "operation", "") == "gemm" and hasattr(m, "seconds")]
+    gemms = [
+        m for m in measurements if getattr(m, "operation", "") == "gemm" and hasattr(m, "seconds")
+    ]
     ax = ax or style.axes()
     x = np.array([m.flops / m.nbytes for m in gemms])
     top = max(found["rate"].values())
     scale, unit = (1e12, "TFLOP/s") if top >= 1e13 else (1e9, "GFLOP/s")
     line = np.geomspace(x.min() / 4, max(x.max(), max(found["ridge"].values())) * 2, 200)
     for (name, peak), color in zip(found["rate"].items(), itertools.cycle(COLORS)):
-        ax.loglog(line, attainable_flops(line, peak_flops=peak, bandwidth=found["bandwidth"]) / scale, color=color)
+        ax.loglog(
+            line,
+            attainable_flops(line, peak_flops=peak, bandwidth=found["bandwidth"]) / scale,
+            color=color,
+        )
         mine = [m for m in gemms if m.precision == name]
         label = f"{PRECISIONS[name].label if name in PRECISIONS else name.upper()}, ridge {found['ridge'][name]:.0f} FLOP/byte"
         at, rate = [m.flops / m.nbytes for m in mine], [m.rate / scale for m in mine]

@@ -61,7 +61,9 @@ def byte_budget(shapes, recipe_bytes, ridge, *, ax=None):
 
 
 @style.styled
-def dimension_sweep(x, measured, *, modelled=None, calibrated=None, sustained=None, marks=None, xlabel, ax=None):
+def dimension_sweep(
+    x, measured, *, modelled=None, calibrated=None, sustained=None, marks=None, xlabel, ax=None
+):
     """Throughput against one swept dimension: crosses measured, lines modelled.
 
     Parameters
@@ -158,7 +160,14 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
     ax.plot(values[-1], rows[-1], "x", color=style.ORANGE, mew=2.2, ms=8)
     ax.axvline(measured, color=style.ORANGE, ls=":", lw=1)
     for value, row in zip(values, rows, strict=True):
-        ax.annotate(f"{value:.0f}", (value, row), xytext=(9, 5), textcoords="offset points", fontsize=9.5, bbox=style.PLATE)
+        ax.annotate(
+            f"{value:.0f}",
+            (value, row),
+            xytext=(9, 5),
+            textcoords="offset points",
+            fontsize=9.5,
+            bbox=style.PLATE,
+        )
     ax.set_yticks(rows, names)
     ax.set_xscale("log")
     style.plain_ticks(ax.xaxis, (128, 256, 512, 1024, 2048, 4096))
@@ -240,15 +249,23 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     'relative cost [best shape = 1]'
     """
     ax = ax or style.axes(height=3.6)
-    for (label, cost), color in zip(curves.items(), itertools.cycle((style.INK, style.PURPLE)), strict=False):
+    for (label, cost), color in zip(
+        curves.items(), itertools.cycle((style.INK, style.PURPLE)), strict=False
+    ):
         ax.semilogx(ratio, cost, color=color, label=label)
         best = int(np.argmin(cost))
         ax.plot(ratio[best], cost[best], "o", color=color)
     for (label, (at, cost)), color in zip(
-        (measured or {}).items(), itertools.cycle((style.ORANGE, style.BLUE, style.GREEN)), strict=False
+        (measured or {}).items(),
+        itertools.cycle((style.ORANGE, style.BLUE, style.GREEN)),
+        strict=False,
     ):
         ax.semilogx(at, cost, "x", color=color, mew=2, ms=7, label=label)
-    style.plain_ticks(ax.xaxis, [2.0**i for i in range(-4, 5)], ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"])
+    style.plain_ticks(
+        ax.xaxis,
+        [2.0**i for i in range(-4, 5)],
+        ["1/16", "1/8", "1/4", "1/2", "1", "2", "4", "8", "16"],
+    )
     ax.set_xlabel("H/H' [dimensionless]")
     ax.set_ylabel("relative cost [best shape = 1]")
     ax.legend(fontsize=9)
@@ -286,12 +303,24 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
     'reduction dimension K [element]'
     """
     ax = ax or style.axes(height=4.8)
-    for model, color, marker in zip(models, itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), itertools.cycle("os^")):
+    for model, color, marker in zip(
+        models, itertools.cycle((style.BLUE, style.ORANGE, style.GREEN)), itertools.cycle("os^")
+    ):
         shapes = sorted({(g.k, g.n) for g in step(model, batch=1, context=1).gemms})
         ax.plot(*zip(*shapes, strict=True), marker, color=color, label=model.name, alpha=0.85)
-    for corner, ls, label in ((least, "--", "least, roofline"), (eighty, ":", "80 % of published times")):
+    for corner, ls, label in (
+        (least, "--", "least, roofline"),
+        (eighty, ":", "80 % of published times"),
+    ):
         if corner:
-            ax.plot([corner[0], corner[0], 3e5], [3e5, corner[1], corner[1]], ls=ls, color=style.GREY, lw=1.3, label=label)
+            ax.plot(
+                [corner[0], corner[0], 3e5],
+                [3e5, corner[1], corner[1]],
+                ls=ls,
+                color=style.GREY,
+                lw=1.3,
+                label=label,
+            )
     ax.set_xscale("log")
     ax.set_yscale("log")
     ticks = (64, 256, 1024, 4096, 16384, 65536)
@@ -337,9 +366,24 @@ def own_sweeps(sweeps, bounds, marks, *, ax=None):
     ax = ax or style.axes(height=3.6)
     top = max(np.nanmax(rate) for _, rate in sweeps.values())
     scale, unit = (1e12, "TFLOP/s") if top >= 1e13 else (1e9, "GFLOP/s")
-    for (name, (size, rate)), color in zip(sweeps.items(), itertools.cycle((style.BLUE, style.ORANGE))):
-        ax.plot(size, np.asarray(bounds[name]) / scale, color=color, lw=1.3, label=f"{name} swept, bound")
-        ax.plot(size, np.asarray(rate) / scale, "x", color=color, mew=1.8, label=f"{name} swept, measured")
+    for (name, (size, rate)), color in zip(
+        sweeps.items(), itertools.cycle((style.BLUE, style.ORANGE))
+    ):
+        ax.plot(
+            size,
+            np.asarray(bounds[name]) / scale,
+            color=color,
+            lw=1.3,
+            label=f"{name} swept, bound",
+        )
+        ax.plot(
+            size,
+            np.asarray(rate) / scale,
+            "x",
+            color=color,
+            mew=1.8,
+            label=f"{name} swept, measured",
+        )
         ax.axvline(marks[name], color=color, ls=":", lw=1.1)
     sizes = sorted({int(x) for size, _ in sweeps.values() for x in size})
     ax.set_xscale("log")

@@ -12,14 +12,25 @@ from hwdesign.lessons import style
 from hwdesign.lessons.figures.charts import lines
 from hwdesign.lessons.figures.wide_deep import LOOKS
 
-KINDS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, "#9fc4e6", "#e0b48c", "#9cc9b5", "#c3b1d9")
+KINDS = (
+    style.BLUE,
+    style.ORANGE,
+    style.GREEN,
+    style.PURPLE,
+    "#9fc4e6",
+    "#e0b48c",
+    "#9cc9b5",
+    "#c3b1d9",
+)
 
 
 def _boxes(left, right, rows, height, colors, edge):
     """Rectangles in one collection, which is drawn many times as fast as single ones."""
     x = np.stack((left, right, right, left), axis=-1)
     y = np.asarray(rows)[:, None] + height / 2 * np.array([-1, -1, 1, 1])
-    return PolyCollection(np.stack((x, y), axis=-1), facecolors=colors, edgecolors=style.BACKGROUND, linewidths=edge)
+    return PolyCollection(
+        np.stack((x, y), axis=-1), facecolors=colors, edgecolors=style.BACKGROUND, linewidths=edge
+    )
 
 
 @style.styled
@@ -63,7 +74,15 @@ def gantt(starts, ends, *, end=None, unit="ms", ax=None):
         width = ends[i, s] - start
         if width > 0.035 * end and stages <= 16:
             color = "white" if shades[i] > 0.6 else style.INK
-            ax.text(start + width / 2, s, str(i + 1), ha="center", va="center", fontsize=8.5, color=color)
+            ax.text(
+                start + width / 2,
+                s,
+                str(i + 1),
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color=color,
+            )
     ax.axvline(ends.max(), color=style.INK, ls="--", lw=1.2)
     ax.set_xlim(0, 1.02 * end)
     ax.set_ylim(stages - 0.4, -0.6)
@@ -147,7 +166,15 @@ def chunk_profile(sizes, times, *, ax=None):
     above, below = figure.subplots(2, 1, sharex=True)
     for panel, values, scale in ((above, sizes, 1e-3), (below, times, 1e3)):
         for (name, y), (color, mark) in zip(values.items(), itertools.cycle(LOOKS), strict=False):
-            panel.plot(np.arange(1, len(y) + 1), scale * np.asarray(y), color=color, marker=mark, ms=4, lw=1.4, label=name)
+            panel.plot(
+                np.arange(1, len(y) + 1),
+                scale * np.asarray(y),
+                color=color,
+                marker=mark,
+                ms=4,
+                lw=1.4,
+                label=name,
+            )
         panel.set_ylim(bottom=0)
     above.set_ylabel("size [1000 token]")
     above.legend(fontsize=9)
@@ -194,7 +221,9 @@ def latency_and_rate(stages, seconds, rates, *, published=None, ax=None):
     lines(above, stages, seconds)
     lines(below, stages, rates)
     if published:
-        above.plot(*published, "x", color=style.INK, ms=9, mew=2.2, label="published, simulated there")
+        above.plot(
+            *published, "x", color=style.INK, ms=9, mew=2.2, label="published, simulated there"
+        )
     above.set_yscale("log")
     style.plain_ticks(above.yaxis, (2, 4, 8, 16, 32, 64, 128))
     below.set_ylim(bottom=0)
@@ -237,12 +266,17 @@ def layer_strips(strips, *, ax=None):
     for row, (times, kinds, split) in enumerate(strips.values()):
         share = 100 * np.asarray(times) / np.sum(times)
         left = np.concatenate(([0], np.cumsum(share)))
-        tints = [colors.setdefault(kind, KINDS[len(colors) % len(KINDS)]) for _, kind in zip(share, kinds, strict=True)]
+        tints = [
+            colors.setdefault(kind, KINDS[len(colors) % len(KINDS)])
+            for _, kind in zip(share, kinds, strict=True)
+        ]
         ax.add_collection(_boxes(left[:-1], left[1:], np.full(len(share), row), 0.55, tints, 0.3))
         for cut in np.cumsum(split)[:-1]:
             ax.plot([left[cut]] * 2, [row - 0.42, row + 0.42], color=style.INK, lw=2)
         for s in range(1, len(split)):
-            ax.plot([100 * s / len(split)] * 2, [row - 0.46, row + 0.46], color=style.INK, lw=1, ls=":")
+            ax.plot(
+                [100 * s / len(split)] * 2, [row - 0.46, row + 0.46], color=style.INK, lw=1, ls=":"
+            )
     ax.set_yticks(range(len(strips)), list(strips))
     ax.set_ylim(len(strips) - 0.45, -0.55)
     ax.set_xlim(0, 100)

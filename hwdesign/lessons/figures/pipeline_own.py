@@ -40,7 +40,9 @@ def own_pipeline(chunks, measured, predicted, *, ax=None):
     """
     lost = [name for name in measured if name not in predicted]
     if lost:
-        raise ValueError(f"measured must hold only labels of predicted ({', '.join(predicted)}), got {', '.join(lost)}")
+        raise ValueError(
+            f"measured must hold only labels of predicted ({', '.join(predicted)}), got {', '.join(lost)}"
+        )
     curves = {name: [1e3 * t for t in seconds] for name, seconds in predicted.items()}
     points = {name: (x, [1e3 * t for t in seconds]) for name, (x, seconds) in measured.items()}
     ax = lines(ax or style.axes(height=3.8), chunks, curves, points=points)

@@ -50,10 +50,21 @@ def explore_chunks(chunks=CHUNKS, *, stages=4):
     """
 
     def draw(i):
-        return _frame(np.full((chunks[i], stages), WORK / chunks[i] / stages), WORK, f"{chunks[i]} chunks, {stages} stages")
+        return _frame(
+            np.full((chunks[i], stages), WORK / chunks[i] / stages),
+            WORK,
+            f"{chunks[i]} chunks, {stages} stages",
+        )
 
     caption = f"A prompt that takes one second in one stage, in {stages} equal stages. Dashed: the last chunk is done."
-    return Explorer("chunks", "chunks of the prompt", list(map(str, chunks)), draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "chunks",
+        "chunks of the prompt",
+        list(map(str, chunks)),
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )
 
 
 def explore_stages(stages=STAGES, *, chunks=16, growth=16.0):
@@ -93,11 +104,22 @@ def explore_stages(stages=STAGES, *, chunks=16, growth=16.0):
         p, name = places[i]
         times = chunk_times(cuts[name], *costs)[:, None] / p
         least = float(bubble_share(p, chunks))
-        return _frame(np.repeat(times, p, axis=1), WORK, f"{p} stages, {name} (idle share of equal times: {least:.0%})")
+        return _frame(
+            np.repeat(times, p, axis=1),
+            WORK,
+            f"{p} stages, {name} (idle share of equal times: {least:.0%})",
+        )
 
     caption = f"A prompt that takes one second in one stage, in {chunks} chunks; the last token spends {growth:g} times as long "
     caption += "on attention as on the rest."
-    return Explorer("stages", "stages", [f"{p}, {name}" for p, name in places], draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "stages",
+        "stages",
+        [f"{p}, {name}" for p, name in places],
+        draw,
+        caption=caption,
+        kinds=["modelled"],
+    )
 
 
 def explore_balance(layers=LAYERS, *, stages=4, chunks=8):
@@ -135,5 +157,9 @@ def explore_balance(layers=LAYERS, *, stages=4, chunks=8):
         split, times = timed(layers[i])
         return _frame(times, end, f"{layers[i]} layers as {', '.join(map(str, split))}")
 
-    caption = f"A prompt that takes one second in one stage, {chunks} equal chunks, {stages} stages."
-    return Explorer("balance", "layers", list(map(str, layers)), draw, caption=caption, kinds=["modelled"])
+    caption = (
+        f"A prompt that takes one second in one stage, {chunks} equal chunks, {stages} stages."
+    )
+    return Explorer(
+        "balance", "layers", list(map(str, layers)), draw, caption=caption, kinds=["modelled"]
+    )

@@ -57,13 +57,22 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
                 textcoords="offset points", color=style.GREY)  # fmt: skip
     for i, (label, at) in enumerate(modelled.items()):
         ax.plot(at, attainable_flops(at, **roofs) / 1e15, "o", color=style.BLUE, zorder=3)
-        place = {"xytext": (-8, 5), "ha": "right"} if i % 2 == 0 else {"xytext": (8, -12), "ha": "left"}
+        place = (
+            {"xytext": (-8, 5), "ha": "right"} if i % 2 == 0 else {"xytext": (8, -12), "ha": "left"}
+        )
         here = (at, attainable_flops(at, **roofs) / 1e15)
-        ax.annotate(label, here, textcoords="offset points", fontsize=9.5, bbox=style.PLATE, **place)
+        ax.annotate(
+            label, here, textcoords="offset points", fontsize=9.5, bbox=style.PLATE, **place
+        )
     for i, (label, (at, rate)) in enumerate((measured or {}).items()):
         color = {name: color for color, name in style.FRAMEWORK.values()}.get(label, style.ORANGE)
         ax.plot(at, rate / 1e15, "x", color=color, mew=2, zorder=3)
-        below = {"xytext": (8, -4 - 9 * (i % 2)), "textcoords": "offset points", "fontsize": 9.5, "bbox": style.PLATE}
+        below = {
+            "xytext": (8, -4 - 9 * (i % 2)),
+            "textcoords": "offset points",
+            "fontsize": 9.5,
+            "bbox": style.PLATE,
+        }
         ax.annotate(label, (at, rate / 1e15), **below)
     ax.set_xlabel("arithmetic intensity [FLOP/byte]")
     ax.set_ylabel(f"{precision.label} rate [PFLOP/s]")
@@ -104,7 +113,13 @@ def ridges(devices, *, ax=None):
     }
     for label, (first, second, color, marker) in looks.items():
         peaks = [d.dense_peak.get(first, d.dense_peak.get(second, np.nan)) for d in devices]
-        ax.plot([p / d.memory_bandwidth for p, d in zip(peaks, devices, strict=True)], rows, marker, color=color, label=label)
+        ax.plot(
+            [p / d.memory_bandwidth for p, d in zip(peaks, devices, strict=True)],
+            rows,
+            marker,
+            color=color,
+            label=label,
+        )
     ax.set_yticks(rows, [d.name.replace("_", " ") for d in devices])
     ax.set_xscale("log")
     style.plain_ticks(ax.xaxis, (100, 200, 500, 1000, 2000))

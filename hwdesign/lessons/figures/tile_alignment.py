@@ -59,7 +59,11 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
     wave = 0
     for i, (top, left) in enumerate(corners):
         wave = i // sms
-        ax.add_patch(Rectangle((left, top), tile_n, tile_m, facecolor=WAVES[wave % 4], edgecolor="white", lw=0.9))
+        ax.add_patch(
+            Rectangle(
+                (left, top), tile_n, tile_m, facecolor=WAVES[wave % 4], edgecolor="white", lw=0.9
+            )
+        )
     hatch = {"facecolor": "none", "edgecolor": style.GREY, "hatch": "////", "lw": 0}
     for corner, width, height in (((n, 0), columns - n, rows), ((0, m), n, rows - m)):
         if width and height:
@@ -78,7 +82,13 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
     keys = [Patch(facecolor=WAVES[w % 4], label=f"wave {w + 1}") for w in range(wave + 1)]
     if (rows, columns) != (m, n):
         keys.append(Patch(**hatch, label="padding"))
-    ax.legend(handles=keys, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(len(keys), 5), fontsize=9)
+    ax.legend(
+        handles=keys,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=min(len(keys), 5),
+        fontsize=9,
+    )
     return ax
 
 
@@ -114,13 +124,24 @@ def fine_steps(n, *, tile=256, cluster=512, shares=(0.0, 0.5, 1.0), ax=None):
     ax = ax or style.axes(height=3.9)
     n, middle = np.asarray(n), shares[len(shares) // 2]
     for share in shares:
-        color, lw, ls = (style.BLUE, 1.9, "-") if share == middle else (style.GREY, 1.2, ":" if share < middle else "--")
+        color, lw, ls = (
+            (style.BLUE, 1.9, "-")
+            if share == middle
+            else (style.GREY, 1.2, ":" if share < middle else "--")
+        )
         value = cluster_efficiency(n, tile=tile, cluster=cluster, idle=share)
         ax.plot(n, value, ls=ls, color=color, lw=lw, label=f"an idle tile costs {share:g}")
     for at, marker, label in ((n % cluster == 0, "o", f"multiple of {cluster}"),
                               ((n % tile == 0) & (n % cluster != 0), "D", f"odd multiple of {tile}")):  # fmt: skip
         value = cluster_efficiency(n[at], tile=tile, cluster=cluster, idle=middle)
-        ax.plot(n[at], value, marker, color=style.BLUE, mfc="white" if marker == "D" else style.BLUE, label=label)
+        ax.plot(
+            n[at],
+            value,
+            marker,
+            color=style.BLUE,
+            mfc="white" if marker == "D" else style.BLUE,
+            label=label,
+        )
     style.plain_ticks(ax.xaxis, n[n % cluster == 0])
     ax.set_ylim(0.62, 1.03)
     ax.set_xlabel("N [element]")
@@ -163,7 +184,9 @@ def processor_strip(sms, n, *, m, tile_m, tile_n, ax=None):
     ax = ax or style.axes(height=1.3 + 0.42 * len(sms))
     n = np.asarray(n)
     counts = np.array(list(sms.values()))[:, None]
-    value = tile_efficiency(m, n, tile_m=tile_m, tile_n=tile_n) * wave_efficiency(m, n, tile_m=tile_m, tile_n=tile_n, sms=counts)
+    value = tile_efficiency(m, n, tile_m=tile_m, tile_n=tile_n) * wave_efficiency(
+        m, n, tile_m=tile_m, tile_n=tile_n, sms=counts
+    )
     half = (n[1] - n[0]) / 2
     image = ax.imshow(value, aspect="auto", cmap="cividis", vmin=0.5, vmax=1, interpolation="nearest",
                       extent=(n[0] - half, n[-1] + half, len(sms) - 0.5, -0.5))  # fmt: skip
@@ -249,7 +272,11 @@ def shard_map(dimensions, ways, *, ax=None):
     for row, (width, precision) in enumerate(dimensions.values()):
         for column, by in enumerate(ways):
             color, label = TIERS[best_tier(width, by, precision)]
-            ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="white", lw=1.5))
+            ax.add_patch(
+                Rectangle(
+                    (column - 0.5, row - 0.5), 1, 1, facecolor=color, edgecolor="white", lw=1.5
+                )
+            )
             ink = "white" if color in (style.BLUE, style.ORANGE, TIERS["uneven"][0]) else style.INK
             told = label if width % by else f"{int(width) // by}\n{label}"
             ax.text(column, row, told, ha="center", va="center", fontsize=8.5, color=ink)

@@ -6,7 +6,12 @@ import numpy as np
 
 from hwdesign.lessons import style
 
-STYLES = ((style.ORANGE, "-", "o"), (style.BLUE, "-", "s"), (style.GREEN, "--", "^"), (style.PURPLE, "--", "D"))
+STYLES = (
+    (style.ORANGE, "-", "o"),
+    (style.BLUE, "-", "s"),
+    (style.GREEN, "--", "^"),
+    (style.PURPLE, "--", "D"),
+)
 
 
 @style.styled
@@ -83,7 +88,7 @@ def staircase(m, seconds, fit, n, *, line=None, ax=None):
 
     Examples
     --------
-    >>> from hwdesign.timing.staircase import Staircase
+    >>> from hwdesign.lessons.studies.staircase import Staircase
     >>> fit = Staircase(fixed=1e-5, per_row=0.0, per_wave=1e-5, tile=(128, 256), sms=152, error=0.0)
     >>> staircase([128, 256], [2e-5, 2e-5], fit, 4096).get_ylabel()
     'time [µs]'
@@ -91,13 +96,34 @@ def staircase(m, seconds, fit, n, *, line=None, ax=None):
     ax = ax or style.axes(height=4.0)
     m = np.asarray(m)
     fine = np.arange(m[0], m[-1] + 1)
-    ax.plot(fine, 1e6 * fit.seconds(fine, n), color=style.INK, lw=1.4, label="model: fixed + rows + waves")
+    ax.plot(
+        fine,
+        1e6 * fit.seconds(fine, n),
+        color=style.INK,
+        lw=1.4,
+        label="model: fixed + rows + waves",
+    )
     if line:
-        ax.plot(fine, 1e6 * line.seconds(fine, n), color=style.GREY, ls="--", lw=1.2, label="model without waves")
+        ax.plot(
+            fine,
+            1e6 * line.seconds(fine, n),
+            color=style.GREY,
+            ls="--",
+            lw=1.2,
+            label="model without waves",
+        )
     seconds, more = 1e6 * np.asarray(seconds), m % 2 == 1
     ax.plot(m[~more], seconds[~more], "x", color=style.BLUE, mew=1.6, label="published")
     if more.any():
-        ax.plot(m[more], seconds[more], "o", color=style.ORANGE, mfc="none", ms=8, label="published, one row more")
+        ax.plot(
+            m[more],
+            seconds[more],
+            "o",
+            color=style.ORANGE,
+            mfc="none",
+            ms=8,
+            label="published, one row more",
+        )
     style.plain_ticks(ax.xaxis, [x for x in m if x % 512 == 0])
     ax.set_ylim(bottom=0)
     ax.set_xlabel("M [element]")
@@ -137,7 +163,9 @@ def processor_count(sms, errors, *, catalogue=None, ax=None):
     """
     ax = ax or style.axes(height=3.3)
     for (device, error), (color, _, marker) in zip(errors.items(), itertools.cycle(STYLES)):
-        ax.plot(sms, 100 * np.asarray(error), marker=marker, ms=3, lw=1.2, color=color, label=device)
+        ax.plot(
+            sms, 100 * np.asarray(error), marker=marker, ms=3, lw=1.2, color=color, label=device
+        )
         if catalogue:
             ax.axvline(catalogue[device], color=color, ls=":", lw=1.3)
     ax.set_ylim(bottom=0)
@@ -174,8 +202,14 @@ def odd_blocks(shares, *, ax=None):
     """
     names = list(dict.fromkeys(name for name, _ in shares))
     ax = ax or style.axes(height=1.2 + 0.27 * len(names))
-    for shift, (framework, (color, label)) in zip((-0.18, 0, 0.18), style.FRAMEWORK.items(), strict=True):
-        at = [(share, names.index(name) + shift) for (name, engine), share in shares.items() if engine == framework]
+    for shift, (framework, (color, label)) in zip(
+        (-0.18, 0, 0.18), style.FRAMEWORK.items(), strict=True
+    ):
+        at = [
+            (share, names.index(name) + shift)
+            for (name, engine), share in shares.items()
+            if engine == framework
+        ]
         if at:
             ax.plot(*zip(*at, strict=True), "x", color=color, mew=1.8, label=label)
     ax.axvline(0, color=style.INK, lw=1)
@@ -220,7 +254,15 @@ def own_steps(sweeps, *, blocks, ax=None):
         ax.plot(n, share, "x", color=color, mew=1.4, label=name.upper())
         if name in blocks:
             on = n % blocks[name] == 0
-            ax.plot(n[on], share[on], marker, color=color, mfc="none", ms=9, label=f"multiples of {blocks[name]}")
+            ax.plot(
+                n[on],
+                share[on],
+                marker,
+                color=color,
+                mfc="none",
+                ms=9,
+                label=f"multiples of {blocks[name]}",
+            )
         ax.plot(n, share, color=color, lw=0.6, alpha=0.6)
     style.plain_ticks(ax.xaxis, n[:: max(1, len(n) // 8)])
     ax.set_ylim(0, 1.08)

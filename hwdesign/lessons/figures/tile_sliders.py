@@ -50,7 +50,10 @@ def explore_tiles(m=1088, *, sizes=PAINTED_N, tile_m=128, tile_n=256, sms=152):
         n = sizes[i]
         tiles = int(np.ceil(m / tile_m) * np.ceil(n / tile_n))
         rounds = int(waves(m, n, **shape, sms=sms))
-        fill, slots = float(tile_efficiency(m, n, **shape)), float(wave_efficiency(m, n, **shape, sms=sms))
+        fill, slots = (
+            float(tile_efficiency(m, n, **shape)),
+            float(wave_efficiency(m, n, **shape, sms=sms)),
+        )
         text = (
             f"N = {n}: {tiles} tiles, {rounds} wave{'s' if rounds > 1 else ''} of {sms}. The tiles are filled to {fill:.1%}, the "
             f"places of the waves to {slots:.1%}: together {fill * slots:.1%}."
@@ -59,9 +62,13 @@ def explore_tiles(m=1088, *, sizes=PAINTED_N, tile_m=128, tile_n=256, sms=152):
         data = {"n": int(n), "tiles": tiles, "waves": rounds, "efficiency": fill * slots}
         return Frame(ax=tile_map(m, n, **shape, sms=sms, span=span), alt=alt, text=text, data=data)
 
-    caption = f"An output of {m} rows in tiles of {tile_m} x {tile_n} on {sms} processors, as N grows."
+    caption = (
+        f"An output of {m} rows in tiles of {tile_m} x {tile_n} on {sms} processors, as N grows."
+    )
     values = [f"N = {n}" for n in sizes]
-    return Explorer("tiles", "columns N [element]", values, draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "tiles", "columns N [element]", values, draw, caption=caption, kinds=["modelled"]
+    )
 
 
 def explore_processors(counts=None, *, tile_m=128, tile_n=256):
@@ -94,17 +101,32 @@ def explore_processors(counts=None, *, tile_m=128, tile_n=256):
     <Explorer processors: processors [SM] over 108 (A100) to 132 (H100)>
     """
     counts = counts or PROCESSORS
-    m, n, shape = np.arange(128, 4097, 64), np.arange(1024, 8193, 64), {"tile_m": tile_m, "tile_n": tile_n}
+    m, n, shape = (
+        np.arange(128, 4097, 64),
+        np.arange(1024, 8193, 64),
+        {"tile_m": tile_m, "tile_n": tile_n},
+    )
 
     def draw(i):
         name, sms = list(counts.items())[i]
-        value = tile_efficiency(m[:, None], n, **shape) * wave_efficiency(m[:, None], n, **shape, sms=sms)
+        value = tile_efficiency(m[:, None], n, **shape) * wave_efficiency(
+            m[:, None], n, **shape, sms=sms
+        )
         good = float((value >= 0.9).mean())
         last = sms // -(-1024 // tile_m) * tile_n  # the last N whose tiles fit into one wave
         text = f"{sms} processors ({name}): {good:.0%} of these outputs reach 90 %. With M = 1024 one wave reaches to N = {last}."
-        alt = f"Efficiency as colour, M against N [element], in tiles of {tile_m} x {tile_n}. {text}"
-        return Frame(ax=efficiency_map(sms, m, n, **shape), alt=alt, text=text, data={"sms": int(sms), "good": good})
+        alt = (
+            f"Efficiency as colour, M against N [element], in tiles of {tile_m} x {tile_n}. {text}"
+        )
+        return Frame(
+            ax=efficiency_map(sms, m, n, **shape),
+            alt=alt,
+            text=text,
+            data={"sms": int(sms), "good": good},
+        )
 
     caption = f"Tile times wave efficiency of M x N outputs in tiles of {tile_m} x {tile_n}."
     values = [f"{sms} ({name})" for name, sms in counts.items()]
-    return Explorer("processors", "processors [SM]", values, draw, caption=caption, kinds=["modelled"])
+    return Explorer(
+        "processors", "processors [SM]", values, draw, caption=caption, kinds=["modelled"]
+    )

@@ -15,7 +15,13 @@ TERMS = {
     "communication": style.PURPLE,
     "small kernels": style.ORANGE,
 }  # of a breakdown, to colours
-LOOKS = ((style.ORANGE, "o"), (style.BLUE, "s"), (style.GREEN, "^"), (style.PURPLE, "D"), (style.INK, "v"))
+LOOKS = (
+    (style.ORANGE, "o"),
+    (style.BLUE, "s"),
+    (style.GREEN, "^"),
+    (style.PURPLE, "D"),
+    (style.INK, "v"),
+)
 
 
 @style.styled
@@ -58,7 +64,9 @@ def stacked_terms(labels, breakdowns, *, ideal=None, top=None, ax=None):
             ax.bar(at, height, 0.62, bottom=foot, color=color, label=term)
             foot = foot + height
     if ideal is not None:
-        ax.plot(at, 1e3 * np.asarray(ideal), "_", color=style.INK, ms=30, mew=2, label="plain bound")
+        ax.plot(
+            at, 1e3 * np.asarray(ideal), "_", color=style.INK, ms=30, mew=2, label="plain bound"
+        )
     ax.set_xticks(at, labels)
     ax.grid(axis="x", visible=False)
     if top:
@@ -179,7 +187,16 @@ def implied_bandwidth(labels, rates, *, limit, ax=None):
     ax = ax or style.axes(height=1.4 + 0.34 * len(labels))
     rows = np.arange(len(labels))
     for (name, rate), (color, marker) in zip(rates.items(), itertools.cycle(LOOKS)):
-        ax.plot(np.asarray(rate) / 1e12, rows, marker, color=color, label=name, mfc="none", ms=8, mew=1.6)
+        ax.plot(
+            np.asarray(rate) / 1e12,
+            rows,
+            marker,
+            color=color,
+            label=name,
+            mfc="none",
+            ms=8,
+            mew=1.6,
+        )
     ax.axvline(limit / 1e12, color=style.INK, ls="--", lw=1.3)
     ax.annotate("memory", (limit / 1e12, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -2), textcoords="offset points",
                 fontsize=9, va="bottom")  # fmt: skip
@@ -223,10 +240,14 @@ def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None)
     ax = ax or style.axes(height=4.8)
     h = np.geomspace(600, 14000, 50)
     band = f"H/L from {aspects[0]:.0f} to {aspects[1]:.0f}"
-    ax.fill_between(h, h / aspects[1], h / aspects[0], color=style.GRID, alpha=0.8, lw=0, label=band)
+    ax.fill_between(
+        h, h / aspects[1], h / aspects[0], color=style.GRID, alpha=0.8, lw=0, label=band
+    )
     for budget in budgets:
         ax.plot(h, budget / (12 * h**2), ":", color=style.GREY, lw=1)
-        at = next(layers for layers in (13, 60, 115, 1e9) if budget / (12 * layers) < 12000**2)  # where the line is in sight
+        at = next(
+            layers for layers in (13, 60, 115, 1e9) if budget / (12 * layers) < 12000**2
+        )  # where the line is in sight
         place = {"ha": "center", "fontsize": 8.5, "color": style.GREY, "bbox": style.PLATE}
         ax.annotate(f"{budget / 1e9:g} B", (np.sqrt(budget / 12 / at), at), **place)
     for kind, (color, marker) in zip(("dense", "experts", "hybrid"), LOOKS, strict=False):
@@ -275,7 +296,13 @@ def own_siblings(found, *, ax=None):
     for (m, times), (color, _) in zip(found.items(), itertools.cycle(LOOKS)):
         seconds = np.array(list(times.values()))
         ax.plot(
-            range(len(names)), seconds / seconds[-1], "x-", color=color, lw=0.8, mew=1.8, label=f"{m} token{'s' if m > 1 else ''}"
+            range(len(names)),
+            seconds / seconds[-1],
+            "x-",
+            color=color,
+            lw=0.8,
+            mew=1.8,
+            label=f"{m} token{'s' if m > 1 else ''}",
         )
     ax.axhline(1, color=style.INK, lw=1, ls="--")
     ax.set_xticks(range(len(names)), names)

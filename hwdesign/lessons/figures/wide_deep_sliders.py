@@ -9,13 +9,18 @@ from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.wide_deep import stacked_terms
-from hwdesign.timing.depth import LAYERS, layer_gemm_seconds, siblings
+from hwdesign.lessons.studies.depth import LAYERS, layer_gemm_seconds, siblings
 from hwdesign.timing.estimate import decode_step
 from hwdesign.timing.silicon import gemm_grid
 from hwdesign.units import fmt
 
 BATCHES = (1, 16, 64, 256, 1024, 4096)
-PLAIN = ((512, 2048), (1024, 512), (2048, 128), (4096, 32))  # H, L of 12 L H^2 = 6.4 billion weights
+PLAIN = (
+    (512, 2048),
+    (1024, 512),
+    (2048, 128),
+    (4096, 32),
+)  # H, L of 12 L H^2 = 6.4 billion weights
 TOKENS = (1, 16, 64, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -54,8 +59,13 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
     """
     models = siblings(layers=sorted(layers, reverse=True))
     setting = {"batch": np.array(batches), "context": context}
-    real = {n: [decode_step(m, device, recipe, batch=b, context=context) for b in batches] for n, m in models.items()}
-    bound = {n: decode_step(m, device, recipe, **setting, ideal=True).seconds for n, m in models.items()}
+    real = {
+        n: [decode_step(m, device, recipe, batch=b, context=context) for b in batches]
+        for n, m in models.items()
+    }
+    bound = {
+        n: decode_step(m, device, recipe, **setting, ideal=True).seconds for n, m in models.items()
+    }
 
     @style.styled
     def draw(i):
@@ -73,18 +83,32 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
         )
         alt = f"Time of a step [ms], stacked by term, for {len(models)} siblings by layers and hidden size. {text}"
         return Frame(
-            ax=ax, alt=alt, text=text, data={"batch": int(batches[i]), "seconds": {str(n): t for n, t in seconds.items()}}
+            ax=ax,
+            alt=alt,
+            text=text,
+            data={"batch": int(batches[i]), "seconds": {str(n): t for n, t in seconds.items()}},
         )
 
     what = f"{as_device(device).name} in {as_precision(recipe).label}"
-    caption = (
-        f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Black marks: the plain bound."
+    caption = f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Black marks: the plain bound."
+    return Explorer(
+        "siblings",
+        "sequences in flight",
+        list(map(str, batches)),
+        draw,
+        caption=caption,
+        kinds=["modelled"],
     )
-    return Explorer("siblings", "sequences in flight", list(map(str, batches)), draw, caption=caption, kinds=["modelled"])
 
 
 def explore_depth(
-    slices=(("GB300", "nvfp4", "trtllm"), ("GB300", "bf16", "sglang"), ("H100_SXM", "bf16", "sglang")), *, tokens=TOKENS
+    slices=(
+        ("GB300", "nvfp4", "trtllm"),
+        ("GB300", "bf16", "sglang"),
+        ("H100_SXM", "bf16", "sglang"),
+    ),
+    *,
+    tokens=TOKENS,
 ):
     """Slider over the tokens: published time of all layers of plain siblings, relative to the widest.
 
@@ -115,16 +139,22 @@ def explore_depth(
     <Explorer depth: tokens M [element] over M = 1 to M = 8192>
     """
     grids = {key: gemm_grid(*key) for key in slices}
-    names = {key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, {style.FRAMEWORK[key[2]][1]}" for key in slices}
+    names = {
+        key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, {style.FRAMEWORK[key[2]][1]}"
+        for key in slices
+    }
     seconds = {
-        key: np.array([[n * layer_gemm_seconds(grid, m, h) for h, n in PLAIN] for m in tokens]) for key, grid in grids.items()
+        key: np.array([[n * layer_gemm_seconds(grid, m, h) for h, n in PLAIN] for m in tokens])
+        for key, grid in grids.items()
     }
     top = 1.08 * max(float((t / t[:, -1:]).max()) for t in seconds.values())
 
     @style.styled
     def draw(i):
         ax = style.axes(height=3.9)
-        for key, color in zip(slices, itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))):
+        for key, color in zip(
+            slices, itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))
+        ):
             ratio = seconds[key][i] / seconds[key][i][-1]
             ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
         ax.axhline(1, color=style.INK, ls="--", lw=1)
@@ -135,12 +165,19 @@ def explore_depth(
         ax.set_xlabel("layers x hidden size")
         ax.set_ylabel("time [widest = 1]")
         ax.legend(fontsize=9)
-        told = "; ".join(f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices)
+        told = "; ".join(
+            f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices
+        )
         text = f"M = {tokens[i]}: {PLAIN[2][1]} layers of {PLAIN[2][0]} against {PLAIN[3][1]} of {PLAIN[3][0]}: {told}."
         alt = f"Time of all layers [widest = 1] of siblings with {PLAIN[0][1]} to {PLAIN[3][1]} layers. {text}"
-        data = {"m": int(tokens[i]), "seconds": {names[key]: seconds[key][i].tolist() for key in slices}}
+        data = {
+            "m": int(tokens[i]),
+            "seconds": {names[key]: seconds[key][i].tolist() for key in slices},
+        }
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
     caption = "Published times of the four GEMMs of every layer, 12 L H² = 6.4 billion weights, relative to 32 layers of 4096."
     values = [f"M = {m}" for m in tokens]
-    return Explorer("depth", "tokens M [element]", values, draw, caption=caption, kinds=["published"])
+    return Explorer(
+        "depth", "tokens M [element]", values, draw, caption=caption, kinds=["published"]
+    )

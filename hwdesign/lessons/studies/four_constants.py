@@ -48,7 +48,11 @@ class GemmConstants:
     quantize_bandwidth: float = np.inf  # [byte/s]
 
     def __post_init__(self):
-        positive(peak_flops=self.peak_flops, bandwidth=self.bandwidth, quantize_bandwidth=self.quantize_bandwidth)
+        positive(
+            peak_flops=self.peak_flops,
+            bandwidth=self.bandwidth,
+            quantize_bandwidth=self.quantize_bandwidth,
+        )
         for name in ("serial", "fixed"):
             if not numbers(name, getattr(self, name)) >= 0:
                 raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
@@ -84,7 +88,9 @@ def ideal_constants(device, recipe):
     15.0
     """
     device, recipe = as_device(device), as_recipe(recipe)
-    return GemmConstants(peak_flops=device.peak_flops(recipe.math), bandwidth=device.memory_bandwidth)
+    return GemmConstants(
+        peak_flops=device.peak_flops(recipe.math), bandwidth=device.memory_bandwidth
+    )
 
 
 def gemm_terms(m, n, k, recipe, constants):
@@ -212,11 +218,16 @@ def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
     m, n, k = m[measured], n[measured], k[measured]
     (seconds,) = positive(seconds=seconds[measured])
     if np.isinf(seconds).any() or not numbers("steps", steps) >= 1:
-        raise ValueError(f"seconds must be finite and steps >= 1, got up to {seconds.max():g} s and {steps} steps")
+        raise ValueError(
+            f"seconds must be finite and steps >= 1, got up to {seconds.max():g} s and {steps} steps"
+        )
     start = replace(ideal_constants(device, recipe), quantize_bandwidth=device.memory_bandwidth)
 
     def constants(c):
-        rates = {"peak_flops": c["peak"] * start.peak_flops, "bandwidth": c["bandwidth"] * start.bandwidth}
+        rates = {
+            "peak_flops": c["peak"] * start.peak_flops,
+            "bandwidth": c["bandwidth"] * start.bandwidth,
+        }
         return replace(start, **rates, serial=c["serial"], fixed=c["fixed"])
 
     # No library beats the datasheet, so the two rates stay at or below it; the other two are free.
@@ -226,4 +237,8 @@ def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
         "serial": (0.3, 1e-5, 1e5),
         "fixed": (5e-6, 1e-10, 1),
     }
-    return constants(fit(lambda c: gemm_seconds(m, n, k, recipe, constants(c)), seconds, bounds, steps=int(steps)))
+    return constants(
+        fit(
+            lambda c: gemm_seconds(m, n, k, recipe, constants(c)), seconds, bounds, steps=int(steps)
+        )
+    )

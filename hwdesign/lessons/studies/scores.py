@@ -3,50 +3,11 @@
 Source: `benchmarks.csv`; each row names it. Read 2026-11-29 and 2026-11-30. An empty number of questions was not published.
 """
 
-import csv
-import functools
-from importlib import resources
-from types import MappingProxyType
-
 import numpy as np
 
 from hwdesign._check import numbers, positive, same_shape, scalar_or_array
 
 NORMAL_95 = 1.96  # two-sided 95 % of a normal distribution, in standard deviations
-
-
-@functools.cache
-def benchmark_scores():
-    """Scores of models in a narrow format beside those in a wide one.
-
-    Returns
-    -------
-    tuple of mapping
-        Columns model, benchmark, wide and narrow (formats), before and after [%], questions (NaN where unknown), source.
-
-    Notes
-    -----
-    Source: `hwdesign/catalogue/benchmarks.csv`.
-
-    Examples
-    --------
-    >>> first = benchmark_scores()[0]
-    >>> first["benchmark"], first["before"], first["after"]
-    ('MMLU-Pro', 85.0, 84.2)
-    """
-    text = resources.files("hwdesign.catalogue").joinpath("benchmarks.csv").read_text(encoding="utf-8")
-    pairs, source = {}, ""
-    for row in csv.DictReader(text.splitlines()):
-        source = source if row["source"] == "same" else row["source"]
-        pairs.setdefault((row["model"], row["benchmark"]), []).append(row | {"source": source})
-    return tuple(
-        MappingProxyType({
-            "model": model, "benchmark": benchmark, "wide": wide["format"], "narrow": narrow["format"],
-            "before": float(wide["score"]), "after": float(narrow["score"]), "questions": float(wide["questions"] or "nan"),
-            "source": wide["source"],
-        })
-        for (model, benchmark), (wide, narrow) in pairs.items()
-    )  # fmt: skip
 
 
 def difference_margin(before, after, questions, *, flipped=None):
@@ -88,7 +49,11 @@ def difference_margin(before, after, questions, *, flipped=None):
     """
     questions = numbers("questions", questions)
     positive(questions=questions[~np.isnan(questions)])
-    given = {"before": _within("before", before, 100), "after": _within("after", after, 100), "questions": questions}
+    given = {
+        "before": _within("before", before, 100),
+        "after": _within("after", after, 100),
+        "questions": questions,
+    }
     if flipped is not None:
         *_, n, flipped = same_shape(**given, flipped=_within("flipped", flipped, 1))
         return scalar_or_array(100 * NORMAL_95 * np.sqrt(flipped / n))
@@ -100,5 +65,7 @@ def difference_margin(before, after, questions, *, flipped=None):
 def _within(name, value, top):
     value = numbers(name, value)
     if not ((value >= 0) & (value <= top)).all():
-        raise ValueError(f"{name} must be between 0 and {top}, got {value[~((value >= 0) & (value <= top))].flat[0]:g}")
+        raise ValueError(
+            f"{name} must be between 0 and {top}, got {value[~((value >= 0) & (value <= top))].flat[0]:g}"
+        )
     return value

@@ -14,6 +14,7 @@ import numpy as np
 
 from hwdesign._check import choice, whole
 from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas.frontier import area_under, matched_rate
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.models import config
 from hwdesign.models.blocks import Block, MoE, SelfAttention
@@ -22,14 +23,15 @@ from hwdesign.models.sharding import stage_layers, width_tiers
 from hwdesign.models.steps import Exchange, Plan
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step
-from hwdesign.timing.frontier import area_under, matched_rate
 
 DEVICE, GPUS, PREFILL_GPUS = "GB300", 8, 4  # of a decode worker and of a prefill worker
 HEAD, VOCABULARY = 128, 131072  # [element]
 WINDOW, PERIOD = 1024, 4  # one layer in four sees all tokens, the others the last 1024 [token]
 PROMPT, ANSWER, CHUNK = 65536, 4096, 8192  # [token]
 CONTEXT = PROMPT + ANSWER // 2  # what a decode step sees [token]
-BATCHES = np.unique(np.round(2 ** np.arange(0, 13.01, 0.25))).astype(int)  # four for each doubling, from 1 to 8192
+BATCHES = np.unique(np.round(2 ** np.arange(0, 13.01, 0.25))).astype(
+    int
+)  # four for each doubling, from 1 to 8192
 ORDERS = {  # which of so many layers see all tokens, and how many of them
     "repeated": lambda layers, full: np.arange(layers) % PERIOD == 0,
     "full first": lambda layers, full: np.arange(layers) < full,
@@ -99,7 +101,9 @@ def shipped_bands():
     {'aspect': (36.6, 139.6), 'spread': (2.3, 7.0), 'sparsity': (4.0, 32.0)}
     """
     models = [config.load(name) for name in config.names()]
-    mixtures = [(m.hidden_size, b.ffn) for m in models for b in m.block_counts if isinstance(b.ffn, MoE)]
+    mixtures = [
+        (m.hidden_size, b.ffn) for m in models for b in m.block_counts if isinstance(b.ffn, MoE)
+    ]
     found = {
         "aspect": [m.hidden_size / len(m.blocks) for m in models],
         "spread": [ffn.top_k * ffn.width / hidden for hidden, ffn in mixtures],
@@ -162,8 +166,14 @@ class Design:
             raise ValueError(f"stages must be one of 1, 2, 4, got {self.stages}")
         for name, cut in (("attention", ("tp", "dp", "kvp")), ("ffn", ("tp", "dp", "ep"))):
             plan = getattr(self, name)
-            if not isinstance(plan, Plan) or np.prod([getattr(plan, way) for way in cut]) != GPUS or plan.gpus != GPUS:
-                raise ValueError(f"{name} must be a Plan whose {', '.join(cut)} make up {GPUS} GPUs, got {plan}")
+            if (
+                not isinstance(plan, Plan)
+                or np.prod([getattr(plan, way) for way in cut]) != GPUS
+                or plan.gpus != GPUS
+            ):
+                raise ValueError(
+                    f"{name} must be a Plan whose {', '.join(cut)} make up {GPUS} GPUs, got {plan}"
+                )
 
     @property
     def mixers(self):
@@ -186,7 +196,9 @@ class Design:
         """The model, as the rest of the book takes it."""
         long, short = (Block(mixer=mixer, ffn=self.moe) for mixer in self.mixers)
         blocks = tuple(long if full else short for full in self.full)
-        return Model(name="design", hidden_size=self.hidden_size, vocab_size=VOCABULARY, blocks=blocks)
+        return Model(
+            name="design", hidden_size=self.hidden_size, vocab_size=VOCABULARY, blocks=blocks
+        )
 
     @property
     def prefill_plan(self):
@@ -195,7 +207,11 @@ class Design:
 
 
 SIZES = ("hidden_size", "layers", "heads", "kv_heads", "experts", "top_k", "expert_width")
-_WAYS = [(a, b, GPUS // (a * b)) for a, b in itertools.product((1, 2, 4, 8), repeat=2) if GPUS % (a * b) == 0]
+_WAYS = [
+    (a, b, GPUS // (a * b))
+    for a, b in itertools.product((1, 2, 4, 8), repeat=2)
+    if GPUS % (a * b) == 0
+]
 GRID = {  # what the search and the random designs choose from; widths that kernels do not like are there on purpose
     "hidden_size": (1536, 1792, 2000, 2048, 2304, 2400, 2560, 2688, 2816, 2880, 3000, 3072, 3328, 3584, 3600, 3840, 4000, 4096,
                     4608, 5000, 5120, 6144),
@@ -244,17 +260,28 @@ def _columns(values):
     """Numbers that the limits below look at, of the coordinates of a design; arrays of them work, too."""
     ways = {f"{part}_{way}": getattr(values[part], way)
             for part, way in (("attention", "tp"), ("attention", "dp"), ("ffn", "tp"), ("ffn", "dp"), ("ffn", "ep"))}  # fmt: skip
-    return values | ways | {"prefill_tp": PREFILL_GPUS // values["stages"], "multiple": _multiple(values["recipe"])}
+    return (
+        values
+        | ways
+        | {"prefill_tp": PREFILL_GPUS // values["stages"], "multiple": _multiple(values["recipe"])}
+    )
 
 
 def _size_limits(d):
     """(quantity, value, least, most) of all that the sizes alone decide; parameters as `Model.parameters` counts them."""
     hidden, layers, active = d["hidden_size"], d["layers"], d["top_k"] * d["expert_width"]
-    each = 2 * HEAD * (d["heads"] + d["kv_heads"]) + 2 + d["experts"]  # of a layer and hidden element: attention, norms, router
+    each = (
+        2 * HEAD * (d["heads"] + d["kv_heads"]) + 2 + d["experts"]
+    )  # of a layer and hidden element: attention, norms, router
     head, bands, most = VOCABULARY + 1, shipped_bands(), np.inf
     total = hidden * (head + VOCABULARY + layers * (each + 3 * d["experts"] * d["expert_width"]))
     yield "parameters in billions", total / 1e9, *BUDGET.parameters
-    yield "active parameters in billions", hidden * (head + layers * (each + 3 * active)) / 1e9, BUDGET.active, most
+    yield (
+        "active parameters in billions",
+        hidden * (head + layers * (each + 3 * active)) / 1e9,
+        BUDGET.active,
+        most,
+    )
     yield "hidden size over layers", hidden / layers, *bands["aspect"]
     yield "width of a token's experts over hidden size", active / hidden, *bands["spread"]
     yield "experts over experts of a token", d["experts"] / d["top_k"], *bands["sparsity"]
@@ -271,7 +298,12 @@ def _way_limits(d):
     yield "experts", d["experts"], d["ffn_ep"], "ep of ffn"
     yield "dp of attention", d["attention_dp"], d["ffn_dp"], "dp of ffn"
     yield "hidden size", d["hidden_size"], d["multiple"], "what kernels of the recipe take"
-    yield "expert width", d["expert_width"], d["multiple"] * d["ffn_tp"], "what kernels of the recipe take, times tp of ffn"
+    yield (
+        "expert width",
+        d["expert_width"],
+        d["multiple"] * d["ffn_tp"],
+        "what kernels of the recipe take, times tp of ffn",
+    )
     yield (
         "expert width",
         d["expert_width"],
@@ -286,7 +318,9 @@ def _allowed(values):
 
 
 def _keeps(limits):
-    return functools.reduce(np.logical_and, ((low <= value) & (value <= high) for _, value, low, high in limits))
+    return functools.reduce(
+        np.logical_and, ((low <= value) & (value <= high) for _, value, low, high in limits)
+    )
 
 
 def _fits(d):
@@ -306,8 +340,19 @@ def _step(hidden, part, recipe, attention, ffn, decode):
     block = Block(mixer=mixer, ffn=experts, norms=0 if part is None else 1)
     model = Model(name="part", hidden_size=hidden, vocab_size=VOCABULARY, blocks=(block,))
     ends = CONTEXT if decode else np.arange(CHUNK, PROMPT + 1, CHUNK)
-    load = {"batch": BATCHES, "cached": ends - 1} if decode else {"batch": 1, "cached": ends - CHUNK}
-    step = prefill_step(model, DEVICE, recipe, context=ends, attention=attention, ffn=ffn, clock=_clock(recipe), **load)
+    load = (
+        {"batch": BATCHES, "cached": ends - 1} if decode else {"batch": 1, "cached": ends - CHUNK}
+    )
+    step = prefill_step(
+        model,
+        DEVICE,
+        recipe,
+        context=ends,
+        attention=attention,
+        ffn=ffn,
+        clock=_clock(recipe),
+        **load,
+    )
     return step.seconds, step.memory, step.activations, step.capacity
 
 
@@ -320,7 +365,9 @@ def _layers(design, attention, ffn, decode):
     one, same = Plan(tp=ffn.gpus), Plan(tp=ffn.gpus // attention.dp, dp=attention.dp)
     rest, bare = (_step(hidden, None, recipe, plan, one, decode) for plan in (attention, same))
     mixers = [_step(hidden, m, recipe, attention, one, decode) for m in design.mixers]
-    experts = _step(hidden, design.moe, recipe, same, ffn, decode)  # of the attention plan it knows the groups alone
+    experts = _step(
+        hidden, design.moe, recipe, same, ffn, decode
+    )  # of the attention plan it knows the groups alone
     live = functools.reduce(np.maximum, (mixers[0][2], mixers[1][2], experts[2]))
     each = [[m[i] - rest[i] + experts[i] - bare[i] for m in mixers] + [rest[i]] for i in (0, 1)]
     return *each, live, rest[3]
@@ -331,12 +378,17 @@ def _prefill(design):
     """(time to the first token [s], GPU seconds of a prompt [s]) of the prefill worker, into which every model fits."""
     stages, full, plan = design.stages, design.full, design.prefill_plan
     times, *_ = _layers(design, plan, plan, False)
-    counts = [(part.sum(), (~part).sum()) for part in np.split(full, np.cumsum(stage_layers(design.layers, stages))[:-1])]
+    counts = [
+        (part.sum(), (~part).sum())
+        for part in np.split(full, np.cumsum(stage_layers(design.layers, stages))[:-1])
+    ]
     spent = np.stack([n * times[0] + m * times[1] for n, m in counts], axis=1)
     spent[:, -1] += times[2]
     sent = Exchange(kind="send", elements=CHUNK * design.hidden_size / plan.tp, ranks=2)
     sent = _clock(design.recipe).exchange(sent, as_recipe(design.recipe)) if stages > 1 else 0.0
-    return float(schedule(spent, send=sent)[1][-1, -1]), float(spent.sum(axis=0).max() * PREFILL_GPUS)
+    return float(schedule(spent, send=sent)[1][-1, -1]), float(
+        spent.sum(axis=0).max() * PREFILL_GPUS
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -344,7 +396,9 @@ def _decode(design):
     """(tokens per second of a user [token/s], share of the memory) at every batch."""
     times, sizes, live, capacity = _layers(design, design.attention, design.ffn, True)
     counts = design.full.sum(), (~design.full).sum(), 1
-    seconds, memory = (sum(c * x for c, x in zip(counts, each, strict=True)) for each in (times, sizes))
+    seconds, memory = (
+        sum(c * x for c, x in zip(counts, each, strict=True)) for each in (times, sizes)
+    )
     return 1 / seconds, (memory + live) / capacity
 
 
@@ -379,15 +433,23 @@ def refusals(design):
         if not low <= value <= high:
             allowed = f"{low:.4g} to {high:.4g}" if high < np.inf else f"at least {low:.4g}"
             out.append(f"{name} must be {allowed}, got {value:.4g}")
-    out += [f"{name} must be a multiple of {m} ({why}), got {value}" for name, value, m, why in _way_limits(d) if value % m]
+    out += [
+        f"{name} must be a multiple of {m} ({why}), got {value}"
+        for name, value, m, why in _way_limits(d)
+        if value % m
+    ]
     if out:
         return out
     (first, _), (rates, shares) = _prefill(design), _decode(design)
     if first > BUDGET.first_token:
-        out.append(f"time to the first token must be at most {BUDGET.first_token:g} s, got {first:.3g} s")
+        out.append(
+            f"time to the first token must be at most {BUDGET.first_token:g} s, got {first:.3g} s"
+        )
     fastest = rates[shares <= 1 - BUDGET.reserve].max(initial=0.0)
     if fastest < BUDGET.user_rate:
-        out.append(f"tokens per second of a user, at a batch that fits, must be at least {BUDGET.user_rate:g}, got {fastest:.3g}")
+        out.append(
+            f"tokens per second of a user, at a batch that fits, must be at least {BUDGET.user_rate:g}, got {fastest:.3g}"
+        )
     return out
 
 
@@ -498,7 +560,11 @@ def _random(rng, draws=1 << 16):
         drawn = {name: values[name][rng.integers(len(values[name]), size=draws)] for name in SIZES}
         for i in np.flatnonzero(_keeps(_size_limits(drawn))):
             one = {name: int(drawn[name][i]) for name in SIZES}
-            one |= {name: GRID[name][rng.integers(len(GRID[name]))] for name in GRID if name not in SIZES}
+            one |= {
+                name: GRID[name][rng.integers(len(GRID[name]))]
+                for name in GRID
+                if name not in SIZES
+            }
             if _fits(_columns(one)):
                 design = Design(**one)
                 if _prefill(design)[0] <= BUDGET.first_token and not refusals(design):
@@ -550,7 +616,10 @@ def improve(design, keep=()):
     for names, reach in itertools.cycle(MOVES.items()):
         names = [name for name in names if name not in keep]
         tries = itertools.product(*(_near(name, getattr(design, name), reach) for name in names))
-        near = {_fitted(vars(design) | dict(zip(names, values, strict=True)), names, keep): None for values in tries}
+        near = {
+            _fitted(vars(design) | dict(zip(names, values, strict=True)), names, keep): None
+            for values in tries
+        }
         idle += 1
         for one in near:
             value = _value(one, best) if one else 0.0
@@ -563,25 +632,40 @@ def improve(design, keep=()):
 def _near(name, value, reach):
     """Values of the grid within so many steps."""
     values = GRID[name]
-    at = 0 if reach >= len(values) else min(range(len(values)), key=lambda i: abs(values[i] - value))
+    at = (
+        0 if reach >= len(values) else min(range(len(values)), key=lambda i: abs(values[i] - value))
+    )
     return values[max(0, at - reach) : at + reach + 1]
 
 
 def _fitted(values, names, keep):
     """A design of these coordinates with the fewest heads for a new H and the least H' that are allowed; None if none are."""
     if "hidden_size" in names and "heads" not in keep:
-        wide = [n for n in GRID["heads"] if n * HEAD >= values["hidden_size"] and _fits(_columns(values | {"heads": n}))]
+        wide = [
+            n
+            for n in GRID["heads"]
+            if n * HEAD >= values["hidden_size"] and _fits(_columns(values | {"heads": n}))
+        ]
         values = values | {"heads": min(wide, default=values["heads"])}
     widths = np.array([values["expert_width"]] if "expert_width" in keep else GRID["expert_width"])
     allowed = _allowed(values | {"expert_width": widths})
-    return Design(**values | {"expert_width": int(widths[allowed.argmax()])}) if allowed.any() else None
+    return (
+        Design(**values | {"expert_width": int(widths[allowed.argmax()])})
+        if allowed.any()
+        else None
+    )
 
 
 def _value(design, least=0.0):
     """Score of a design; 0 where it is refused, or cannot exceed `least` even if prefill costs nothing."""
     rates, shares = _decode(design)
     fits = shares <= 1 - BUDGET.reserve
-    beaten = area_under(rates[fits], BATCHES[fits] * rates[fits] / GPUS, between=(BUDGET.user_rate, np.inf)) <= least
+    beaten = (
+        area_under(
+            rates[fits], BATCHES[fits] * rates[fits] / GPUS, between=(BUDGET.user_rate, np.inf)
+        )
+        <= least
+    )
     return 0.0 if beaten or refusals(design) else score(design)
 
 
@@ -669,8 +753,18 @@ def broken(design):
     """
     hidden = design.hidden_size // 100 * 100
     taken = [recipe for recipe in GRID["recipe"] if hidden % _multiple(recipe) == 0]
-    changes = [{"experts": 4 * design.experts, "top_k": 4 * design.top_k}, {"hidden_size": hidden, "recipe": taken[-1]}]
-    changes += [{"layers": 2 * design.layers}, {"recipe": "bf16"}, {"ffn": Plan(tp=GPUS)}, {"order": "full last"}]
+    changes = [
+        {"experts": 4 * design.experts, "top_k": 4 * design.top_k},
+        {"hidden_size": hidden, "recipe": taken[-1]},
+    ]
+    changes += [
+        {"layers": 2 * design.layers},
+        {"recipe": "bf16"},
+        {"ffn": Plan(tp=GPUS)},
+        {"order": "full last"},
+    ]
     changes += [{"attention": Plan(tp=GPUS)}]
     values = (vars(design) | change for change in changes)
-    return {name: _fitted(v, (), ()) or Design(**v) for name, v in zip(GUIDELINES, values, strict=True)}
+    return {
+        name: _fitted(v, (), ()) or Design(**v) for name, v in zip(GUIDELINES, values, strict=True)
+    }

@@ -117,7 +117,9 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     >>> power_law_tokens(128, 8, 256, 1.2, draws=2).sum(axis=1).tolist()
     [1024, 1024]
     """
-    tokens, top_k, num_experts, draws = whole(tokens=tokens, top_k=top_k, num_experts=num_experts, draws=draws)
+    tokens, top_k, num_experts, draws = whole(
+        tokens=tokens, top_k=top_k, num_experts=num_experts, draws=draws
+    )
     if top_k > num_experts:
         raise ValueError(f"top_k must be <= num_experts = {num_experts}, got {top_k}")
     if finite("exponent", exponent) == 1:
@@ -125,8 +127,12 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     rng, total = np.random.default_rng(seed), tokens * top_k
     low, high = (1, 0.8 * tokens) if total > num_experts else (0.01, 2)
     ends = np.array([low, high]) ** (1 - exponent)
-    loads = (ends[0] + rng.random((draws, num_experts)) * (ends[1] - ends[0])) ** (1 / (1 - exponent))
-    counts = np.minimum(np.round(loads / loads.sum(axis=1, keepdims=True) * total), tokens).astype(np.int64)
+    loads = (ends[0] + rng.random((draws, num_experts)) * (ends[1] - ends[0])) ** (
+        1 / (1 - exponent)
+    )
+    counts = np.minimum(np.round(loads / loads.sum(axis=1, keepdims=True) * total), tokens).astype(
+        np.int64
+    )
     for row in counts:
         while (left := total - row.sum()) > 0:
             row[np.argmin(row)] += 1

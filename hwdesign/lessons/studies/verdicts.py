@@ -15,7 +15,17 @@ from hwdesign.models import config
 from hwdesign.timing.served import served_points
 
 PLANS = ("tp", "dp", "moe_tp", "moe_ep")
-SETTING = ("model", "device", "framework", "precision", "moe_precision", *PLANS, "concurrency", "input_tokens", "output_tokens")
+SETTING = (
+    "model",
+    "device",
+    "framework",
+    "precision",
+    "moe_precision",
+    *PLANS,
+    "concurrency",
+    "input_tokens",
+    "output_tokens",
+)
 PAIRS = {
     "experts": ("moe_tp", "moe_ep"),
     "plans": PLANS,
@@ -125,9 +135,21 @@ def checklist_table(found, caption):
     rows = []
     for verdict in found.verdicts:
         title = f"{verdict.guideline} {SHORT[verdict.guideline]}"
-        rows += [[title, f.status, _percent(f.cost), f"{f.dimension} {f.value}", _fix(f)] for f in verdict.findings]
-        rows += [] if verdict.findings else [[title, WORDS.get(verdict.status, verdict.status), "–", verdict.reason, "–"]]
-    return Table(["guideline", "verdict", "cost [%]", "what", "fix"], rows, caption=caption, kinds=["modelled"])
+        rows += [
+            [title, f.status, _percent(f.cost), f"{f.dimension} {f.value}", _fix(f)]
+            for f in verdict.findings
+        ]
+        rows += (
+            []
+            if verdict.findings
+            else [[title, WORDS.get(verdict.status, verdict.status), "–", verdict.reason, "–"]]
+        )
+    return Table(
+        ["guideline", "verdict", "cost [%]", "what", "fix"],
+        rows,
+        caption=caption,
+        kinds=["modelled"],
+    )
 
 
 def _percent(cost):
@@ -173,14 +195,30 @@ def served_pairs(differ):
     (32, True)
     """
     free, points, groups = choice("differ", differ, PAIRS), served_points(matched=True), {}
-    for i, key in enumerate(zip(*(points[name].astype(str).tolist() for name in SETTING if name not in free), strict=True)):
+    for i, key in enumerate(
+        zip(
+            *(points[name].astype(str).tolist() for name in SETTING if name not in free),
+            strict=True,
+        )
+    ):
         groups.setdefault(key, []).append(i)
     modelled = points["modelled"]
     both = (pair for group in groups.values() for pair in itertools.combinations(group, 2))
-    pairs = [sorted(pair, key=lambda i: -modelled[i]) for pair in both if _asked(points, *pair, differ)]
+    pairs = [
+        sorted(pair, key=lambda i: -modelled[i]) for pair in both if _asked(points, *pair, differ)
+    ]
     first, second = np.array(pairs).T
-    found = {"published": points["tpot"][second] / points["tpot"][first], "modelled": modelled[second] / modelled[first]}
-    return {"model": points["model"][first], "device": points["device"][first], **found, "first": first, "second": second}
+    found = {
+        "published": points["tpot"][second] / points["tpot"][first],
+        "modelled": modelled[second] / modelled[first],
+    }
+    return {
+        "model": points["model"][first],
+        "device": points["device"][first],
+        **found,
+        "first": first,
+        "second": second,
+    }
 
 
 def _asked(points, i, j, differ):

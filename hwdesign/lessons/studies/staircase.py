@@ -34,10 +34,16 @@ class Staircase:
         """Time of ``m`` rows and ``n`` columns [s], broadcast."""
         m, n = same_shape(**dict(zip("mn", dims(m=m, n=n), strict=True)))
         parts = self.fixed, self.per_row, self.per_wave
-        return scalar_or_array(sum(part * x for part, x in zip(parts, self._terms(m, n), strict=True)))
+        return scalar_or_array(
+            sum(part * x for part, x in zip(parts, self._terms(m, n), strict=True))
+        )
 
     def _terms(self, m, n):
-        steps = waves(m, n, tile_m=self.tile[0], tile_n=self.tile[1], sms=self.sms) if self.tile else 0 * (m * n)
+        steps = (
+            waves(m, n, tile_m=self.tile[0], tile_n=self.tile[1], sms=self.sms)
+            if self.tile
+            else 0 * (m * n)
+        )
         return np.ones_like(m), m, steps
 
 
@@ -45,7 +51,9 @@ def _tile(tile):
     try:
         rows, columns = tile
     except (TypeError, ValueError):
-        raise ValueError(f"tile must be two whole numbers, rows and columns, got {tile!r}") from None
+        raise ValueError(
+            f"tile must be two whole numbers, rows and columns, got {tile!r}"
+        ) from None
     return tuple(whole(tile_m=rows, tile_n=columns))
 
 
@@ -88,7 +96,9 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     if (tile is None) != (sms is None):
         raise ValueError(f"tile and sms must be given together, got tile = {tile} and sms = {sms}")
     tile = None if tile is None else _tile(tile)
-    m, n, seconds = same_shape(**dict(zip("mn", dims(m=m, n=n), strict=True)), seconds=numbers("seconds", seconds))
+    m, n, seconds = same_shape(
+        **dict(zip("mn", dims(m=m, n=n), strict=True)), seconds=numbers("seconds", seconds)
+    )
     kept = ~np.isnan(seconds)
     if kept.sum() < 4:
         raise ValueError(f"seconds must hold at least 4 measured times, got {kept.sum()}")
@@ -99,8 +109,12 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     terms = np.stack(empty._terms(m, n)[: 3 if tile else 2], axis=1) / seconds[:, None]
     scale = np.abs(terms).max(axis=0)  # columns of one size, so that none is taken for zero
     if np.linalg.matrix_rank(terms / scale) < terms.shape[1]:
-        raise ValueError("m and n must tell rows and waves apart: several numbers of rows, and at least two numbers of waves")
+        raise ValueError(
+            "m and n must tell rows and waves apart: several numbers of rows, and at least two numbers of waves"
+        )
     found = np.linalg.lstsq(terms / scale, np.ones(len(seconds)), rcond=None)[0] / scale
     error = float(np.sqrt(np.mean((terms @ found - 1) ** 2)))
     fixed, per_row, per_wave = (float(x) for x in (*found, 0.0)[:3])
-    return Staircase(fixed=fixed, per_row=per_row, per_wave=per_wave, tile=tile, sms=sms, error=error)
+    return Staircase(
+        fixed=fixed, per_row=per_row, per_wave=per_wave, tile=tile, sms=sms, error=error
+    )

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign._check import choice
+from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front
 from hwdesign.models import config
 from hwdesign.models.blocks import MoE
-from hwdesign.timing.frontier import area_under, matched_rate, pareto_front
 from hwdesign.timing.layouts import KINDS
 from hwdesign.timing.search import decode_candidates, prefill_workers
 
@@ -24,10 +24,23 @@ LEVERS = {
     "pipelined prefill": {"stages": STAGES},
     "cut cache": {"cache": True},
 }  # what each guideline changes, in their order
-SHAPE = ("experts", "width", "top_k", "hidden", "copies", "heads", "latent")  # what is the model's, not the service's
-BATCHES = np.unique(np.round(2 ** np.arange(0, 16.01, 0.25))).astype(int)  # four for each doubling, from 1 to 65536
+SHAPE = (
+    "experts",
+    "width",
+    "top_k",
+    "hidden",
+    "copies",
+    "heads",
+    "latent",
+)  # what is the model's, not the service's
+BATCHES = np.unique(np.round(2 ** np.arange(0, 16.01, 0.25))).astype(
+    int
+)  # four for each doubling, from 1 to 65536
 PREFILL_GPUS = (1, 2, 4, 8)  # of one stage
-WORKLOADS = {"short": (8192, 1024, 1.0), "long": (131072, 8192, 5.0)}  # prompt, answer [token], longest first token [s]
+WORKLOADS = {
+    "short": (8192, 1024, 1.0),
+    "long": (131072, 8192, 5.0),
+}  # prompt, answer [token], longest first token [s]
 
 
 def lever_states(without=None):
@@ -91,10 +104,19 @@ def shaped(settings):
     r1 = config.load("deepseek-r1")
 
     def change(block):
-        experts = {"num_experts": settings["experts"], "width": settings["width"], "top_k": settings["top_k"]}
+        experts = {
+            "num_experts": settings["experts"],
+            "width": settings["width"],
+            "top_k": settings["top_k"],
+        }
         ffn = replace(block.ffn, **experts) if isinstance(block.ffn, MoE) else block.ffn
-        parts = {"kv_rank": settings["latent"] * 8 // 9, "rope_dim": settings["latent"] // 9}  # 512 and 64 of 576
-        return replace(block, mixer=replace(block.mixer, num_heads=settings["heads"], **parts), ffn=ffn)
+        parts = {
+            "kv_rank": settings["latent"] * 8 // 9,
+            "rope_dim": settings["latent"] // 9,
+        }  # 512 and 64 of 576
+        return replace(
+            block, mixer=replace(block.mixer, num_heads=settings["heads"], **parts), ffn=ffn
+        )
 
     blocks = tuple(change(block) for block in r1.blocks for _ in range(settings["copies"]))
     return replace(r1, hidden_size=settings["hidden"], blocks=blocks)
@@ -131,7 +153,9 @@ def deployment(settings, workload):
     >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
     (0.54, 18400.0)
     """
-    prompt, answer, limit = choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
+    prompt, answer, limit = (
+        choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
+    )
     shape, form = tuple(settings[name] for name in SHAPE), settings["recipe"]
     workers = _prefill(shape, form, prompt)
     there = workers["fits"] & np.isin(workers["stages"], settings["stages"])
@@ -144,7 +168,12 @@ def deployment(settings, workload):
     found = found | {"total_rate": matched_rate(found["gpu_rate"], cost.min(), answer)}
     rates = found["user_rate"], found["total_rate"]
     prefill = {name: values[cost.argmin()] for name, values in workers.items()}
-    return {"candidates": found, "front": pareto_front(*rates), "area": area_under(*rates), "prefill": prefill}
+    return {
+        "candidates": found,
+        "front": pareto_front(*rates),
+        "area": area_under(*rates),
+        "prefill": prefill,
+    }
 
 
 @functools.lru_cache(maxsize=32)

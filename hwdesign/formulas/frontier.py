@@ -33,12 +33,22 @@ def pareto_front(*rewards):
     >>> pareto_front([1, 2, 3, 2], [9, 5, 1, 4]).tolist()
     [2, 1, 0]
     """
-    if len(rewards) != 2 or np.shape(rewards[0]) != np.shape(rewards[1]) or np.ndim(rewards[0]) != 1:
-        raise ValueError(f"rewards must be two lists of one length, got shapes {[np.shape(r) for r in rewards]}")
+    if (
+        len(rewards) != 2
+        or np.shape(rewards[0]) != np.shape(rewards[1])
+        or np.ndim(rewards[0]) != 1
+    ):
+        raise ValueError(
+            f"rewards must be two lists of one length, got shapes {[np.shape(r) for r in rewards]}"
+        )
     first, second = (numbers("rewards", r) for r in rewards)
     order = np.lexsort((-second, -first))
     order = order[~(np.isnan(first) | np.isnan(second))[order]]
-    best = np.concatenate(([-np.inf], np.maximum.accumulate(second[order])[:-1])) if order.size else order
+    best = (
+        np.concatenate(([-np.inf], np.maximum.accumulate(second[order])[:-1]))
+        if order.size
+        else order
+    )
     return order[second[order] > best]
 
 
@@ -73,7 +83,9 @@ def area_under(*rewards, between=(0.0, np.inf)):
     (15.0, 3.0)
     """
     keep = pareto_front(*rewards)
-    least = min((np.nanmin(r) for r in map(np.asarray, rewards) if not np.isnan(r).all()), default=0.0)
+    least = min(
+        (np.nanmin(r) for r in map(np.asarray, rewards) if not np.isnan(r).all()), default=0.0
+    )
     first, second = (numbers("rewards", r)[keep][::-1] for r in rewards)
     low, high = between
     if not 0 <= low < high:
@@ -157,7 +169,9 @@ def whole_workers(prefill, decode, gpus):
     sizes = whole(prefill=prefill[1], decode=decode[1])
     if sum(sizes) > gpus:
         raise ValueError(f"gpus must be >= {sum(sizes)} for one worker of each, got {gpus}")
-    p, d = np.meshgrid(np.arange(1, gpus // sizes[0] + 1), np.arange(1, gpus // sizes[1] + 1), indexing="ij")
+    p, d = np.meshgrid(
+        np.arange(1, gpus // sizes[0] + 1), np.arange(1, gpus // sizes[1] + 1), indexing="ij"
+    )
     used = p * sizes[0] + d * sizes[1]
     rate = np.where(used <= gpus, np.minimum(p * rates[0], d * rates[1]) / used, -np.inf)
     best = np.lexsort((used.ravel(), -np.round(rate.ravel() / rate.max(), 12)))[0]
