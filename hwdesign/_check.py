@@ -1,4 +1,6 @@
-"""Arguments to float64 arrays; errors that name the argument, its value and what would be accepted."""
+"""Arguments to float64 arrays; errors that name the argument, its value and what would be
+accepted.
+"""
 
 import difflib
 from numbers import Number
@@ -9,7 +11,8 @@ PLAIN = (int, float, np.float64)  # numbers that need no look at their kind
 
 
 def dims(**named):
-    """Named dimensions [element] as float64 arrays, each a whole number >= 1 (lists, ints and arrays accepted).
+    """Named dimensions [element] as float64 arrays, each a whole number >= 1 (lists, ints and
+    arrays accepted).
 
     Float64 on purpose: in int64, ``2 * n**3`` at ``n = 2**22`` wraps round to 0 without a word.
     """
@@ -25,7 +28,8 @@ def dims(**named):
             raise ValueError(f"{name} must be >= 1, got {_first(array, ~(array >= 1))}")
         if array.size and (np.isinf(array.max()) or not (array == np.floor(array)).all()):
             raise ValueError(
-                f"{name} must be a whole number, got {_first(array, (array != np.floor(array)) | np.isinf(array))}"
+                f"{name} must be a whole number, got "
+                f"{_first(array, (array != np.floor(array)) | np.isinf(array))}"
             )
         out.append(array)
     return out
@@ -41,7 +45,9 @@ def whole(**named):
 
 
 def positive(**named):
-    """Named quantities as float64 arrays, each > 0 and not NaN; infinity is accepted (it is a limit, not a mistake)."""
+    """Named quantities as float64 arrays, each > 0 and not NaN; infinity is accepted (it is a
+    limit, not a mistake).
+    """
     out = []
     for name, value in named.items():
         if type(value) in PLAIN and 0 < value < 2**53:
@@ -95,7 +101,9 @@ def same_shape(**named):
 
 
 def numbers(name, value):
-    """A named argument as a float64 array: whole or real numbers only, no text, truth values, dates or complex numbers."""
+    """A named argument as a float64 array: whole or real numbers only, no text, truth values, dates
+    or complex numbers.
+    """
     try:
         array = np.asarray(value)
     except ValueError:  # a ragged list

@@ -1,4 +1,6 @@
-"""Command line: ``hwdesign show config.json``, ``hwdesign check config.json``, ``hwdesign measure``."""
+"""Command line: ``hwdesign show config.json``, ``hwdesign check config.json``, ``hwdesign
+measure``.
+"""
 
 import argparse
 import json
@@ -40,8 +42,9 @@ def main(arguments=None):
     Returns
     -------
     int
-        Exit status [dimensionless]: 0, 1 where a verdict of `check` is a failure, or 2 for bad input, which is told in one line
-        on standard error. A reader who leaves early, as `head` does, is no error.
+        Exit status [dimensionless]: 0, 1 where a verdict of `check` is a failure, or 2 for bad
+        input, which is told in one line on standard error. A reader who leaves early, as `head`
+        does, is no error.
 
     Notes
     -----
@@ -60,8 +63,10 @@ def main(arguments=None):
     show = commands.add_parser(
         "show",
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
-        description="Reads a Hugging Face config.json and counts the model exactly, or says which key it does not understand.",
-        epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show path/to/config.json --format json",
+        description="Reads a Hugging Face config.json and counts the model exactly, or says "
+        "which key it does not understand.",
+        epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
+        "path/to/config.json --format json",
     )
     show.add_argument(
         "config", help=f"a config.json, or one of: {', '.join(hwdesign.config.names())}"
@@ -76,8 +81,10 @@ def main(arguments=None):
     measure = commands.add_parser(
         "measure",
         help="time GEMMs, copies and attention on this machine",
-        description="Times this machine: on a GPU or CPU with torch, on a CPU with NumPy alone. Less than a minute on a CPU.",
-        epilog="Close other programs first. GPU to GPU: torchrun --nproc-per-node 2 -m hwdesign.measure.collectives",
+        description="Times this machine: on a GPU or CPU with torch, on a CPU with NumPy "
+        "alone. Less than a minute on a CPU.",
+        epilog="Close other programs first. GPU to GPU: torchrun --nproc-per-node 2 -m "
+        "hwdesign.measure.collectives",
     )
     measure.add_argument("--quick", action="store_true", help="a short list")
     measure.add_argument("--json", metavar="FILE", type=Path, help="write the run to this file")
@@ -252,7 +259,8 @@ def _check(chosen):
             )
         except OSError as error:
             return _refuse(
-                f"--output must be a file that can be written, got {chosen.output or 'standard output'}: {error.strerror}"
+                "--output must be a file that can be written, got "
+                f"{chosen.output or 'standard output'}: {error.strerror}"
             )
     counted = {"fail": ("fail",), "warn": ("warn", "fail"), "never": ()}[chosen.fail_on]
     found = any(report.status in counted for report in reports)
@@ -268,11 +276,13 @@ def _check_options(chosen):
     long = [name for name in ("attention", "ffn") if getattr(chosen, name) is not None]
     if long and (short := [way for way in ways if way != "pp"]):
         raise ValueError(
-            f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or numbers for both at once"
+            f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or "
+            "numbers for both at once"
         )
     if len(long) == 1:
         raise ValueError(
-            f"--attention and --ffn must be given together, got only --{long[0]} {getattr(chosen, long[0])}"
+            f"--attention and --ffn must be given together, got only --{long[0]} "
+            f"{getattr(chosen, long[0])}"
         )
     plans = (None, None)
     if long:
@@ -290,7 +300,9 @@ def _check_options(chosen):
 
 
 def _output(chosen):
-    """The file to write to, None for standard output; never a config that is read, nor what a link leads to."""
+    """The file to write to, None for standard output; never a config that is read, nor what a link
+    leads to.
+    """
     from hwdesign.advice.case import config_path
 
     path = chosen.output
@@ -339,7 +351,9 @@ def _coloured(wish, stream):
 
 
 def _write(text, path):
-    """Text to a file as UTF-8, or to standard output in what that can show; a reader who left early is no error."""
+    """Text to a file as UTF-8, or to standard output in what that can show; a reader who left early
+    is no error.
+    """
     if path:
         path.write_text(text, encoding="utf-8", newline="\n")
         return
@@ -393,7 +407,8 @@ def _measure(chosen):
         return _refuse(f"--picture must end in .svg or .png, got {chosen.picture}")
     backend = as_backend("numpy" if chosen.no_torch else None)
     print(
-        f"{backend.name} on {backend.device}; {', '.join(f'{k} {v}' for k, v in backend.software.items())}"
+        f"{backend.name} on {backend.device}; "
+        f"{', '.join(f'{k} {v}' for k, v in backend.software.items())}"
     )
     found = run_suite(
         backend, quick=chosen.quick, progress=_progress if sys.stderr.isatty() else None

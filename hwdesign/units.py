@@ -1,7 +1,8 @@
 """SI constants and the one function that scales numbers for people.
 
-Inside the package every quantity is float64 in SI base units: second, byte, FLOP, byte/second, FLOP/second.
-Prefixes are decimal. The binary unit has a name of its own (`GIB`), so GB and GiB are never mixed.
+Inside the package every quantity is float64 in SI base units: second, byte, FLOP, byte/second,
+FLOP/second. Prefixes are decimal. The binary unit has a name of its own (`GIB`), so GB and GiB are
+never mixed.
 """
 
 import math
@@ -31,7 +32,8 @@ def fmt(value, unit, *, digits=3):
     value : float
         Quantity in the base unit.
     unit : str
-        Base unit, for example ``"s"``, ``"byte"``, ``"FLOP/s"``. ``"FLOP/byte"`` and ``""`` take no prefix.
+        Base unit, for example ``"s"``, ``"byte"``, ``"FLOP/s"``. ``"FLOP/byte"`` and ``""`` take no
+        prefix.
     digits : int
         Significant digits, at least 1.
 

@@ -1,4 +1,6 @@
-"""What is judged: a model on a device, in formats, under plans, at a load; and the words for plans and changes."""
+"""What is judged: a model on a device, in formats, under plans, at a load; and the words for plans
+and changes.
+"""
 
 import difflib
 import functools
@@ -30,7 +32,8 @@ def as_model(source):
     Parameters
     ----------
     source : Model, str, path or dict
-        The model itself, the name of a shipped config, the path of a config.json, or the parsed config.
+        The model itself, the name of a shipped config, the path of a config.json, or the parsed
+        config.
 
     Returns
     -------
@@ -55,7 +58,8 @@ def as_model(source):
         return source
     if not isinstance(source, str | os.PathLike | dict):
         raise ValueError(
-            f"model must be a Model, the path of a config.json or a shipped name, got {visible(repr(source))}"
+            "model must be a Model, the path of a config.json or a shipped name, got "
+            f"{visible(repr(source))}"
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
@@ -116,12 +120,14 @@ class Case:
     batch : int
         Sequences in flight over all GPUs.
     context : int
-        Tokens that each new token sees [token]; also the length of the prompt that guideline 6 looks at.
+        Tokens that each new token sees [token]; also the length of the prompt that guideline 6
+        looks at.
 
     Raises
     ------
     ValueError
-        If a name is unknown, a number is out of range, the plans use different GPUs, or the device lacks the format or a link.
+        If a name is unknown, a number is out of range, the plans use different GPUs, or the device
+        lacks the format or a link.
 
     Examples
     --------
@@ -153,7 +159,8 @@ class Case:
         same_gpus(attention, ffn)
         if attention.ep > 1 or attention.gather or ffn.kvp > 1:
             raise ValueError(
-                f"attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got {plan_text(attention, ffn)}"
+                "attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got "
+                f"{plan_text(attention, ffn)}"
             )
         values = {
             "model": model,
@@ -169,15 +176,18 @@ class Case:
         if self.recipe.math.rate not in self.device.dense_peak:
             peaks = ", ".join(self.device.dense_peak)
             raise ValueError(
-                f"recipe must multiply in a format of {self.device.name} ({peaks}), got {self.recipe.name!r}"
+                f"recipe must multiply in a format of {self.device.name} ({peaks}), got "
+                f"{self.recipe.name!r}"
             )
         if attention.pp > len(self.model.blocks):
             raise ValueError(
-                f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got {attention.pp}"
+                f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got "
+                f"{attention.pp}"
             )
         if self.gpus > 1 and not self.device.link_bandwidth:
             raise ValueError(
-                f"device must have a link to share a model over {self.gpus} GPUs, got {self.device.name} without one"
+                f"device must have a link to share a model over {self.gpus} GPUs, got "
+                f"{self.device.name} without one"
             )
 
     @property
@@ -225,7 +235,9 @@ class Case:
         ]
 
     def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory, though its own plans do."""
+        """This case under the fastest of these pairs of plans; None if none fits into memory,
+        though its own plans do.
+        """
         load = {"batch": self.batch, "context": self.context}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
         fitted = self.breakdown.feasible if self.breakdown else any(s.feasible for s in steps)
@@ -257,7 +269,8 @@ def change(case, **changes):
     Returns
     -------
     Case or None
-        The new case; None where its plans cannot run or do not fit into memory although those of `case` do; no unit.
+        The new case; None where its plans cannot run or do not fit into memory although those of
+        `case` do; no unit.
 
     Notes
     -----
@@ -265,7 +278,9 @@ def change(case, **changes):
 
     Examples
     --------
-    >>> change(Case(model=Model.from_config("llama-3.1-8b")), attention=Plan(tp=3), ffn=Plan(tp=3)) is None
+    >>> change(
+    ...     Case(model=Model.from_config("llama-3.1-8b")), attention=Plan(tp=3), ffn=Plan(tp=3)
+    ... ) is None
     True
     """
     plan, model = changes.get("attention", case.attention), changes.get("model", case.model)
@@ -294,7 +309,11 @@ def plan_text(attention, ffn):
 
     Examples
     --------
-    >>> plan_text(Plan(tp=8, kvp=4), Plan(ep=32)), plan_text(Plan(), Plan()), plan_text(Plan(tp=8, pp=4), Plan(tp=8, pp=4))
+    >>> (
+    ...     plan_text(Plan(tp=8, kvp=4), Plan(ep=32)),
+    ...     plan_text(Plan(), Plan()),
+    ...     plan_text(Plan(tp=8, pp=4), Plan(tp=8, pp=4)),
+    ... )
     ('--attention tp=8,kvp=4 --ffn ep=32', 'one GPU', '--attention tp=8 --ffn tp=8 --pp 4')
     """
     if attention.gpus == ffn.gpus == 1:
@@ -364,14 +383,16 @@ def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
     tp, kvp, dp : int
         Ways of attention, whose product is the GPUs of a stage.
     ep : int
-        Ways of the experts over the same GPUs; what is left of them splits each expert (tensor parallel).
+        Ways of the experts over the same GPUs; what is left of them splits each expert (tensor
+        parallel).
     pp : int
         Pipeline stages.
 
     Returns
     -------
     tuple of Plan
-        Attention and ffn; without experts spread, data-parallel groups are whole copies of the model; no unit.
+        Attention and ffn; without experts spread, data-parallel groups are whole copies of the
+        model; no unit.
 
     Raises
     ------

@@ -59,7 +59,9 @@ class Checklist:
 
     @property
     def status(self):
-        """The worst of the verdicts: "ok", "warn" or "fail"; what does not fit into memory fails."""
+        """The worst of the verdicts: "ok", "warn" or "fail"; what does not fit into memory
+        fails.
+        """
         return self.status_without(())
 
     def status_without(self, ignored):
@@ -92,7 +94,10 @@ class Checklist:
 
 def _short(finding):
     cost = "" if finding.cost is None else f", {percent(finding.cost)}"
-    return f"{finding.dimension} {finding.value}{cost}: {finding.fix.text if finding.fix else 'no fix found'}"
+    return (
+        f"{finding.dimension} {finding.value}{cost}: "
+        f"{finding.fix.text if finding.fix else 'no fix found'}"
+    )
 
 
 def verdicts(case, limits):
@@ -131,7 +136,8 @@ def checklist(case, limits=None):
     case : Case
         Model, device, formats, plans and load.
     limits : Limits, optional
-        From which cost on a verdict is a warning (by default 5 % of the step) and a failure (20 %) [dimensionless].
+        From which cost on a verdict is a warning (by default 5 % of the step) and a failure (20 %)
+        [dimensionless].
 
     Returns
     -------

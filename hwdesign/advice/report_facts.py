@@ -1,4 +1,6 @@
-"""What a report says: the facts of a checklist as one plain object, and the sentences that all formats for people share."""
+"""What a report says: the facts of a checklist as one plain object, and the sentences that all
+formats for people share.
+"""
 
 import functools
 import importlib.metadata
@@ -48,8 +50,9 @@ SIZES = {  # of the blocks, by their names in a machine-readable change
 class Report:
     """A checklist with where its model came from.
 
-    `source` is the config as it was given, `recipe_from` "option", "checkpoint" or "default", `defaults` the options that nobody
-    gave, `ignored` the guidelines that do not count, `warned` what the package warned of meanwhile.
+    `source` is the config as it was given, `recipe_from` "option", "checkpoint" or "default",
+    `defaults` the options that nobody gave, `ignored` the guidelines that do not count, `warned`
+    what the package warned of meanwhile.
 
     Examples
     --------
@@ -66,19 +69,26 @@ class Report:
 
     @property
     def status(self):
-        """The worst verdict that counts: "ok", "warn" or "fail"; what does not fit into memory fails."""
+        """The worst verdict that counts: "ok", "warn" or "fail"; what does not fit into memory
+        fails.
+        """
         return self.checklist.status_without(self.ignored)
 
     @functools.cached_property
     def need(self):
-        """What memory a model that does not fit needs, in words; empty where it fits or cannot run."""
+        """What memory a model that does not fit needs, in words; empty where it fits or cannot
+        run.
+        """
         if self.checklist.fits is not False:
             return ""
         case, used = self.checklist.case, self.facts["memory_bytes"] / 1e9
         used = f"{used:.3g}" if used < 1000 else f"{used:.0f}"
         more = enough(case)
         held = f"; {more.gpus} GPUs hold it: {plan_text(more.attention, more.ffn)}" if more else ""
-        return f"needs {used} of {self.facts['capacity_bytes'] / 1e9:.3g} GB on the fullest GPU, weights and cache{held}"
+        return (
+            f"needs {used} of {self.facts['capacity_bytes'] / 1e9:.3g} GB on the fullest "
+            f"GPU, weights and cache{held}"
+        )
 
     @property
     def title(self):
@@ -98,7 +108,9 @@ class Report:
 
     @functools.cached_property
     def facts(self):
-        """Everything as plain values whose names carry the unit, see report.schema.json; texts of others are made visible."""
+        """Everything as plain values whose names carry the unit, see report.schema.json; texts of
+        others are made visible.
+        """
         case, spent, limits = (
             self.checklist.case,
             self.checklist.case.breakdown,
@@ -115,18 +127,29 @@ class Report:
             *([f"uncalibrated: {'; '.join(spent.notes)}"] if spent and spent.notes else []),
         ]
         return {
-            "config": visible(self.source, 4096), "status": self.status,
+            "config": visible(self.source, 4096),
+            "status": self.status,
             "model": {"name": visible(model.name), **sizes, "vocab_size": model.vocab_size},
-            "device": case.device.name, "recipe": case.recipe.name, "recipe_from": self.recipe_from,
-            "attention": _ways(case, "attention"), "ffn": _ways(case, "ffn"), "gpus": case.gpus,
-            "batch_sequences": case.batch, "context_tokens": case.context,
-            "warn_share": limits.warn, "fail_share": limits.fail, "defaults": list(self.defaults),
+            "device": case.device.name,
+            "recipe": case.recipe.name,
+            "recipe_from": self.recipe_from,
+            "attention": _ways(case, "attention"),
+            "ffn": _ways(case, "ffn"),
+            "gpus": case.gpus,
+            "batch_sequences": case.batch,
+            "context_tokens": case.context,
+            "warn_share": limits.warn,
+            "fail_share": limits.fail,
+            "defaults": list(self.defaults),
             "ignored_guidelines": list(self.ignored),
-            "step_seconds": case.seconds, "memory_bytes": spent and float(spent.memory),
-            "capacity_bytes": float(case.device.memory_capacity), "fits": self.checklist.fits,
-            "refusal": case.refusal and visible(case.refusal, 500), "notes": [visible(note, 500) for note in notes],
+            "step_seconds": case.seconds,
+            "memory_bytes": spent and float(spent.memory),
+            "capacity_bytes": float(case.device.memory_capacity),
+            "fits": self.checklist.fits,
+            "refusal": case.refusal and visible(case.refusal, 500),
+            "notes": [visible(note, 500) for note in notes],
             "verdicts": [_verdict(verdict) for verdict in self.checklist.verdicts],
-        }  # fmt: skip
+        }
 
     @property
     def head(self):
@@ -136,7 +159,10 @@ class Report:
             name: " (default)" if name in self.defaults else "" for name in (*OPTIONS, "limits")
         }
         gpus = f": {case.gpus} GPUs" if case.gpus > 1 else ""
-        limits = f"warning from {100 * facts['warn_share']:g} %, failure from {100 * facts['fail_share']:g} % of the step"
+        limits = (
+            f"warning from {100 * facts['warn_share']:g} %, failure from "
+            f"{100 * facts['fail_share']:g} % of the step"
+        )
         yield "config", facts["config"]
         size = f"{len(case.model.blocks)} layers, hidden size {case.model.hidden_size}"
         yield "size", f"{fmt(case.model.parameters, ' parameters')}, {size}"
@@ -166,13 +192,16 @@ class Report:
         if self.ignored:
             yield (
                 "ignored",
-                f"guideline{'s' * (len(self.ignored) > 1)} {', '.join(map(str, self.ignored))}, as asked",
+                f"guideline{'s' * (len(self.ignored) > 1)} "
+                f"{', '.join(map(str, self.ignored))}, as asked",
             )
         yield from (("note", note) for note in facts["notes"])
 
     @property
     def summary(self):
-        """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in words."""
+        """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in
+        words.
+        """
         parts = [] if self.checklist.fits is not False else ["does not fit: FAIL"]
         for ignored in (False, True):
             found = [
@@ -260,7 +289,8 @@ def judge(source, *, limits=None, ignore=(), **options):
     Raises
     ------
     ValueError
-        If a config, a name or a plan is refused, or the plans cannot run the model and no guideline says why.
+        If a config, a name or a plan is refused, or the plans cannot run the model and no guideline
+        says why.
 
     Notes
     -----
@@ -280,13 +310,17 @@ def judge(source, *, limits=None, ignore=(), **options):
         )
         known = [r.name for r in RECIPES.values() if r.math.rate in device.dense_peak]
         if recipe_from == "checkpoint" and model.quantization not in known:
-            one = f"one of {', '.join(known)}, for {device.name} does not multiply the checkpoint's format"
+            one = (
+                f"one of {', '.join(known)}, for {device.name} does not multiply the "
+                "checkpoint's format"
+            )
             raise ValueError(f"recipe must be {one}, got {model.quantization!r}")
         found = checklist(Case(**{**given, "model": model, "device": device}), limits)
     case = found.case
     if case.refusal and not found.findings:
         raise ValueError(
-            f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: {case.refusal}"
+            f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: "
+            f"{case.refusal}"
         )
     source = os.fspath(source) if isinstance(source, str | os.PathLike) else visible(model.name)
     defaults = tuple(
@@ -324,7 +358,9 @@ def chapter(guideline):
 
     Examples
     --------
-    >>> (chapter(2) or "notebooks/02_tile_alignment.html").endswith("notebooks/02_tile_alignment.html")
+    >>> (chapter(2) or "notebooks/02_tile_alignment.html").endswith(
+    ...     "notebooks/02_tile_alignment.html"
+    ... )
     True
     """
     try:
@@ -386,7 +422,9 @@ def _fix(fix):
 
 
 def _shape(case):
-    """What a fix can change; sizes of blocks as the different values that occur, ascending, their order as numbers of kinds."""
+    """What a fix can change; sizes of blocks as the different values that occur, ascending, their
+    order as numbers of kinds.
+    """
     model = case.model
     kinds = list(model.block_counts)
     parts = [part for block in model.block_counts for part in (block.mixer, block.ffn)]

@@ -38,8 +38,9 @@ def page(reports, errors=()):
         items = "".join(f"<li>{html.escape(error)}</li>" for error in errors)
         body.append(f"<section>\n<h2>Not judged</h2>\n<ul>{items}</ul>\n</section>")
     frame = resources.files("hwdesign.advice").joinpath("report.html").read_text(encoding="utf-8")
-    title = f"hwdesign check: {', '.join(' '.join(report.title) for report in reports[:3])}{', ...' if reports[3:] else ''}"
-    title = title if reports else "hwdesign check: nothing judged"
+    names = [" ".join(report.title) for report in reports]
+    shown = ", ".join([*names[:3], *(["..."] if names[3:] else [])])
+    title = f"hwdesign check: {shown or 'nothing judged'}"
     filled = string.Template(frame).substitute(
         title=html.escape(title), version=__version__, body="\n".join(body)
     )
@@ -48,14 +49,16 @@ def page(reports, errors=()):
 
 def _section(report):
     verdicts = report.facts["verdicts"]
-    head = f"<h2>{html.escape(' '.join(report.title))} {_mark(report.facts)}</h2>\n<p>{html.escape(report.summary)}</p>"
-    columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
-    rows = (
-        f"<td>{_mark(v)}</td>{_linked(v, report.mark(v['guideline']))}<td>{html.escape(report.why(v))}</td>"
-        for v in verdicts
+    head = (
+        f"<h2>{html.escape(' '.join(report.title))} "
+        f"{_mark(report.facts)}</h2>\n<p>{html.escape(report.summary)}</p>"
     )
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    table = f"<table>\n<caption>Seven guidelines</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
+    columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
+    body = "\n".join(_row(report, verdict) for verdict in verdicts)
+    table = (
+        "<table>\n<caption>Seven guidelines</caption>\n"
+        f"<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
+    )
     found = [_article(report, finding, v) for v in verdicts for finding in v["findings"]]
     parts = [
         head,
@@ -66,13 +69,22 @@ def _section(report):
     return "<section>\n" + "\n".join(parts) + "\n</section>"
 
 
+def _row(report, verdict):
+    why = html.escape(report.why(verdict))
+    linked = _linked(verdict, report.mark(verdict["guideline"]))
+    return f"<tr><td>{_mark(verdict)}</td>{linked}<td>{why}</td></tr>"
+
+
 def _article(report, finding, verdict):
     number = verdict["guideline"]
     what = html.escape(
         f"Guideline {number}: {finding['dimension']} {finding['value']}{report.mark(number)}"
     )
     read = f"<dt>read</dt><dd>{_link(verdict)}</dd>" if verdict["chapter_url"] else ""
-    return f"<article>\n<h4>{_mark(finding)} {what}</h4>\n{_list(report.details(finding, number), more=read)}\n</article>"
+    return (
+        f"<article>\n<h4>{_mark(finding)} "
+        f"{what}</h4>\n{_list(report.details(finding, number), more=read)}\n</article>"
+    )
 
 
 def _linked(verdict, mark):

@@ -1,4 +1,6 @@
-"""Findings as SARIF 2.1.0, the format that code scanning reads: a rule a guideline and one for memory, a result a finding."""
+"""Findings as SARIF 2.1.0, the format that code scanning reads: a rule a guideline and one for
+memory, a result a finding.
+"""
 
 import hashlib
 import json
@@ -18,17 +20,25 @@ SCHEMA = (
 )
 LEVELS = {"fail": "error", "warn": "warning"}
 RULES = {
-    1: "A product of matrices is fastest when N and K are near each other and neither is tiny: no narrow experts, no "
+    1: "A product of matrices is fastest when N and K are near each other and neither is tiny: "
+    "no narrow experts, no "
     "feed-forward width far above the hidden size.",
-    2: "Widths are multiples of 128 after the split over GPUs, no scale block or row is cut, and the heads divide.",
-    3: "At the same number of parameters a wider model with fewer layers needs fewer and larger operations.",
-    4: "The lowest precision that the device multiplies moves fewer bytes and multiplies faster; what it costs in accuracy is "
+    2: "Widths are multiples of 128 after the split over GPUs, no scale block or row is cut, "
+    "and the heads divide.",
+    3: "At the same number of parameters a wider model with fewer layers needs fewer and "
+    "larger operations.",
+    4: "The lowest precision that the device multiplies moves fewer bytes and multiplies "
+    "faster; what it costs in accuracy is "
     "not judged here.",
     5: "Experts spread whole over many GPUs see more tokens each than experts that are cut.",
     6: "Layers that fall into equal stages keep every GPU of a pipeline busy.",
-    7: "Attention and the feed-forward part may be spread over the same GPUs in different ways, so that the cache is not copied.",
+    7: "Attention and the feed-forward part may be spread over the same GPUs in different "
+    "ways, so that the cache is not copied.",
 }
-HELP = "A warning or a failure by the share of a decode step that a better alternative saves, or where a split breaks a rule."
+HELP = (
+    "A warning or a failure by the share of a decode step that a better alternative saves, "
+    "or where a split breaks a rule."
+)
 KEYS = {  # dimension -> keys of a config that carry it, the first that is there
     "hidden size": ("hidden_size", "n_embd", "d_model"),
     "vocabulary": ("vocab_size",),
@@ -130,8 +140,8 @@ def key_lines(text):
     Returns
     -------
     dict of str to int
-        Key to its line, from 1 on; a key of the nested language model goes before one outside, keys of other objects are left
-        out. No unit.
+        Key to its line, from 1 on; a key of the nested language model goes before one outside, keys
+        of other objects are left out. No unit.
 
     Notes
     -----
@@ -139,7 +149,9 @@ def key_lines(text):
 
     Examples
     --------
-    >>> key_lines('{"hidden_size": 1,\\n"vision_config": {"n_embd": 2},\\n"text_config": {"hidden_size": 3}}')["hidden_size"]
+    >>> vision = '"vision_config": {"n_embd": 2}'
+    >>> language = '"text_config": {"hidden_size": 3}'
+    >>> key_lines(f'{{"hidden_size": 1,\\n{vision},\\n{language}}}')["hidden_size"]
     3
     """
     found, path, key, line, last = {}, [], None, 1, 0

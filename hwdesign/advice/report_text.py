@@ -156,12 +156,18 @@ def _markdown_lines(report):
     for verdict in report.facts["verdicts"]:
         title, address = f"{verdict['guideline']} {verdict['title']}", chapter(verdict["guideline"])
         linked = f"[{title}]({address})" if address else title
-        yield f"| {_mark(verdict)} | {linked}{report.mark(verdict['guideline'])} | {markdown_text(report.why(verdict))} |"
+        yield (
+            f"| {_mark(verdict)} | {linked}{report.mark(verdict['guideline'])} | "
+            f"{markdown_text(report.why(verdict))} |"
+        )
     yield ""
     for verdict in report.facts["verdicts"]:
         for finding in verdict["findings"]:
             what = markdown_text(f"{finding['dimension']}: {finding['value']}")
-            yield f"- {_mark(finding)} guideline {verdict['guideline']}: **{what}**{report.mark(verdict['guideline'])}"
+            yield (
+                f"- {_mark(finding)} guideline {verdict['guideline']}: "
+                f"**{what}**{report.mark(verdict['guideline'])}"
+            )
             yield from (
                 f"  - {label}: {markdown_text(words)}"
                 for label, words in report.details(finding, verdict["guideline"])

@@ -1,4 +1,6 @@
-"""Words that all formats for people share: what a fix changes, why cost and price differ, how many GPUs would hold a model."""
+"""Words that all formats for people share: what a fix changes, why cost and price differ, how many
+GPUs would hold a model.
+"""
 
 import re
 from collections import Counter
@@ -32,8 +34,14 @@ def changes(fix):
 
     Examples
     --------
-    >>> sizes = {"layers": {"before": 48, "after": 29}, "query_heads": {"before": [32], "after": [40]}}
-    >>> changes({"text": "29 layers", "change": sizes}), changes({"text": "29 layers, 40 heads", "change": sizes})
+    >>> sizes = {
+    ...     "layers": {"before": 48, "after": 29},
+    ...     "query_heads": {"before": [32], "after": [40]},
+    ... }
+    >>> (
+    ...     changes({"text": "29 layers", "change": sizes}),
+    ...     changes({"text": "29 layers, 40 heads", "change": sizes}),
+    ... )
     ('layers 48 -> 29, query heads 32 -> 40', '')
     """
     told, words, named = Counter(re.findall(r"\w+", fix["text"])), [], True
@@ -62,8 +70,8 @@ def enough(case):
     Returns
     -------
     Case or None
-        With more ways of tensor parallelism for attention, doubled up to 64, and of what the feed-forward part is cut by; None
-        where no such plan holds it. No unit.
+        With more ways of tensor parallelism for attention, doubled up to 64, and of what the
+        feed-forward part is cut by; None where no such plan holds it. No unit.
 
     Notes
     -----

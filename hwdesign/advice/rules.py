@@ -1,4 +1,6 @@
-"""Six of the seven guidelines as rules, each from a case to a verdict; guideline 2 has a file of its own."""
+"""Six of the seven guidelines as rules, each from a case to a verdict; guideline 2 has a file of
+its own.
+"""
 
 from dataclasses import replace
 
@@ -29,13 +31,13 @@ def near_square(case, limits):
     Returns
     -------
     Verdict
-        Blames experts narrower than the hidden size, or a dense feed-forward width that is not within four times of it.
+        Blames experts narrower than the hidden size, or a dense feed-forward width that is not
+        within four times of it.
 
     Notes
     -----
-    A width is blamed as long as the next sibling saves at least as much as a warning takes. That finer experts may answer better
-    no time model knows.
-    Source: chapter 1.
+    A width is blamed as long as the next sibling saves at least as much as a warning takes. That
+    finer experts may answer better no time model knows. Source: chapter 1.
 
     Examples
     --------
@@ -83,12 +85,20 @@ def _shape_finding(case, new, dimension, limits):
     if kind is MoE:
         text = f"{now.num_experts} experts of width {now.width}, {now.top_k} of them for a token"
     cost, rule = case.gain(new), f"near the hidden size {case.model.hidden_size}"
-    return Finding(guideline=1, dimension=dimension, value=str(old.width), rule=rule, status=limits.grade(cost), cost=cost,
-                   fix=Fix(text=text, case=new, before=case))  # fmt: skip
+    return Finding(
+        guideline=1,
+        dimension=dimension,
+        value=str(old.width),
+        rule=rule,
+        status=limits.grade(cost),
+        cost=cost,
+        fix=Fix(text=text, case=new, before=case),
+    )
 
 
 def wide_over_deep(case, limits):
-    """Guideline 3: hidden size over layers not below the band of shipped dense models, against a wider sibling.
+    """Guideline 3: hidden size over layers not below the band of shipped dense models, against a
+    wider sibling.
 
     Parameters
     ----------
@@ -104,9 +114,9 @@ def wide_over_deep(case, limits):
 
     Notes
     -----
-    Scores and cache are taken out of the cost: a sibling with fewer layers also has a smaller cache, which is another change.
-    What depth is worth for quality no time model knows.
-    Source: chapter 3.
+    Scores and cache are taken out of the cost: a sibling with fewer layers also has a smaller
+    cache, which is another change. What depth is worth for quality no time model knows. Source:
+    chapter 3.
 
     Examples
     --------
@@ -120,7 +130,10 @@ def wide_over_deep(case, limits):
         return Verdict.cannot(3, case)
     model, (low, high) = case.model, shapes.aspect_band()
     aspect = model.hidden_size / shapes.depth(model)
-    reason = f"hidden size over layers is {aspect:.0f}; shipped dense models of 7 billion parameters on: {low:.0f} to {high:.0f}"
+    reason = (
+        f"hidden size over layers is {aspect:.0f}; shipped dense models of 7 billion "
+        f"parameters on: {low:.0f} to {high:.0f}"
+    )
     if aspect >= low:
         return Verdict.of(3, reason)
     new = change(case, model=shapes.wider(model, low, ways=case.attention.tp * case.attention.kvp))
@@ -165,7 +178,8 @@ def low_precision(case, limits):
     Returns
     -------
     Verdict
-        Blames the recipe. FP8 and NVFP4 are tried where the device has them, INT4 weights where it has neither.
+        Blames the recipe. FP8 and NVFP4 are tried where the device has them, INT4 weights where it
+        has neither.
 
     Notes
     -----
@@ -177,7 +191,9 @@ def low_precision(case, limits):
     >>> from hwdesign.advice.case import Case
     >>> from hwdesign.advice.verdict import Limits
     >>> from hwdesign.models import config
-    >>> low_precision(Case(model=config.load("llama-3.1-8b"), device="H100_SXM"), Limits()).findings[0].fix.text
+    >>> low_precision(
+    ...     Case(model=config.load("llama-3.1-8b"), device="H100_SXM"), Limits()
+    ... ).findings[0].fix.text
     'recipe fp8'
     """
     if case.refusal:
@@ -193,7 +209,10 @@ def low_precision(case, limits):
     ]
     reason = f"{now.name} on {case.device.name}"
     if "attention" not in case.model.low_precision_parts(now):
-        reason += f"; the checkpoint keeps attention in BF16, {percent(case.breakdown.share('projections'))} of the step"
+        reason += (
+            "; the checkpoint keeps attention in BF16, "
+            f"{percent(case.breakdown.share('projections'))} of the step"
+        )
     if not tried:
         return Verdict.of(4, f"{reason}; the device multiplies nothing lower")
     best = min(tried, key=lambda new: new.seconds)
@@ -201,7 +220,8 @@ def low_precision(case, limits):
     if (status := limits.grade(cost)) == "ok":
         return Verdict.of(
             4,
-            f"{reason}; {best.recipe.name} would {f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}",
+            f"{reason}; {best.recipe.name} would "
+            f"{f'save {percent(cost)}' if cost > 0 else f'add {percent(-cost)}'}",
         )
     reason += f"; {best.recipe.name} saves {percent(cost)}"
     fix = Fix(text=f"recipe {best.recipe.name}", case=best, before=case)
@@ -223,7 +243,8 @@ def _bits(recipe):
 
 
 def wide_experts(case, limits):
-    """Guideline 5: experts spread whole over the GPUs, against every other plan of them on the same GPUs.
+    """Guideline 5: experts spread whole over the GPUs, against every other plan of them on the same
+    GPUs.
 
     Parameters
     ----------
@@ -292,7 +313,10 @@ def _wider_ep(case, limits):
     new = change(case, batch=case.batch * times, **plans)
     if not new or case.gain(new) < limits.warn:
         return ""
-    return f"; over {new.gpus} GPUs with as many tokens on each, the step would take {percent(case.gain(new))} less"
+    return (
+        f"; over {new.gpus} GPUs with as many tokens on each, the step would take "
+        f"{percent(case.gain(new))} less"
+    )
 
 
 def _plan_finding(guideline, case, best, part, rule, status, cost):
@@ -310,7 +334,8 @@ def _plan_finding(guideline, case, best, part, rule, status, cost):
 
 
 def regular_layers(case, limits):
-    """Guideline 6: layers that fall into equal pipeline stages; the cost is what GPUs wait for the slowest stage in prefill.
+    """Guideline 6: layers that fall into equal pipeline stages; the cost is what GPUs wait for the
+    slowest stage in prefill.
 
     Parameters
     ----------
@@ -326,9 +351,9 @@ def regular_layers(case, limits):
 
     Notes
     -----
-    Stages hold equally many layers, cut by `equal_counts`; the free way out, other cuts, is named in the reason. Timed is
-    the first chunk of a prompt. Stages are blamed only if equal ones would wait less, which the head in the last one can prevent.
-    Source: chapter 6.
+    Stages hold equally many layers, cut by `equal_counts`; the free way out, other cuts, is named
+    in the reason. Timed is the first chunk of a prompt. Stages are blamed only if equal ones would
+    wait less, which the head in the last one can prevent. Source: chapter 6.
 
     Examples
     --------
@@ -353,13 +378,22 @@ def regular_layers(case, limits):
             equal < cost - 1e-9
         )  # else the last of the equal stages, which has the head besides, is longer still
     kinds = len(model.block_counts)
-    told = f"{len(model.blocks)} in stages of {', '.join(map(str, split if stages <= 8 else dict.fromkeys(split)))}"
-    reason = f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; GPUs wait {percent(cost)} of the time"
+    told = (
+        f"{len(model.blocks)} in stages of "
+        f"{', '.join(map(str, split if stages <= 8 else dict.fromkeys(split)))}"
+    )
+    reason = (
+        f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; "
+        f"GPUs wait {percent(cost)} of the time"
+    )
     if (status := limits.grade(cost, "warn" if unequal else "ok")) == "ok":
         return Verdict.of(6, reason)
     cuts = split_layers(times, stages, last=rest)
     if (left := _idle(times, rest, cuts)) < cost:
-        reason += f"; cuts after layers {', '.join(map(str, np.cumsum(cuts)[:-1]))} are free and leave {percent(left)}"
+        reason += (
+            f"; cuts after layers {', '.join(map(str, np.cumsum(cuts)[:-1]))} are free "
+            f"and leave {percent(left)}"
+        )
     found = {"guideline": 6, "status": status, "cost": cost}
     if not unequal:
         value, rule = f"the head besides {split[-1]} layers", "every stage takes the same time"
@@ -376,7 +410,8 @@ def regular_layers(case, limits):
 
 
 def equal_counts(layers, stages):
-    """Layers of each stage as vLLM cuts by default: what is left over goes to the stages before the last, from there forwards.
+    """Layers of each stage as vLLM cuts by default: what is left over goes to the stages before the
+    last, from there forwards.
 
     Parameters
     ----------
@@ -390,7 +425,8 @@ def equal_counts(layers, stages):
 
     Notes
     -----
-    Source: vLLM, vllm/distributed/utils.py, get_pp_indices; the first stage also embeds, and the last one has the head.
+    Source: vLLM, vllm/distributed/utils.py, get_pp_indices; the first stage also embeds, and the
+    last one has the head.
 
     Examples
     --------
@@ -420,7 +456,8 @@ def _idle(times, rest, split):
 
 
 def decoupled(case, limits):
-    """Guideline 7: attention spread in its own way, against every other attention plan on the same GPUs.
+    """Guideline 7: attention spread in its own way, against every other attention plan on the same
+    GPUs.
 
     Parameters
     ----------
@@ -466,7 +503,9 @@ def decoupled(case, limits):
 
 
 def _same_ffn(case):
-    """Pairs of plans with this feed-forward plan; whole copies of a dense model, which no layout has, are compared with all."""
+    """Pairs of plans with this feed-forward plan; whole copies of a dense model, which no layout
+    has, are compared with all.
+    """
     pairs, copies = case.layouts(), case.ffn.dp > 1
     if copies and any(isinstance(b.ffn, MoE) for b in case.model.block_counts):
         each = [(a, case.ffn) for a in dict.fromkeys(a for a, _ in pairs)]

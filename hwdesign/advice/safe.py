@@ -1,11 +1,14 @@
-"""Text of others made harmless: visible escapes for what a terminal obeys or does not show, and Markdown that stays text."""
+"""Text of others made harmless: visible escapes for what a terminal obeys or does not show, and
+Markdown that stays text.
+"""
 
 import html
 import re
 
 # Printable by Unicode, yet nothing is seen: fillers, joiners, blanks, selectors of a glyph.
 INVISIBLE = re.compile(
-    "[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u2800\\u3164\\ufe00-\\ufe0f\\uffa0\\U000e0100-\\U000e01ef]"
+    "[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u2800\\u3164"
+    "\\ufe00-\\ufe0f\\uffa0\\U000e0100-\\U000e01ef]"
 )
 
 
@@ -22,8 +25,9 @@ def visible(text, limit=80):
     Returns
     -------
     str
-        Control, bidirectional and invisible characters and lone surrogates as escapes; no unit. "::" and "##", by which a log of
-        GitHub Actions, Azure or TeamCity takes a line for a command, are broken.
+        Control, bidirectional and invisible characters and lone surrogates as escapes; no unit.
+        "::" and "##", by which a log of GitHub Actions, Azure or TeamCity takes a line for a
+        command, are broken.
 
     Notes
     -----
@@ -72,7 +76,8 @@ def code_span(text, limit=200):
 
     Notes
     -----
-    Source: CommonMark 0.31, code spans; GitHub's tables end a cell at a bar even there, so a bar is shown as an escape.
+    Source: CommonMark 0.31, code spans; GitHub's tables end a cell at a bar even there, so a bar is
+    shown as an escape.
 
     Examples
     --------
@@ -102,7 +107,8 @@ def markdown_text(text, limit=500):
 
     Notes
     -----
-    Source: CommonMark 0.31, backslash escapes. A mention begins at an at sign all the same, but not at one in a code span.
+    Source: CommonMark 0.31, backslash escapes. A mention begins at an at sign all the same, but not
+    at one in a code span.
 
     Examples
     --------

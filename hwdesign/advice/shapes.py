@@ -1,4 +1,6 @@
-"""Siblings of a model that keep one guideline better: other widths, fewer and wider experts, fewer layers, a regular pattern."""
+"""Siblings of a model that keep one guideline better: other widths, fewer and wider experts, fewer
+layers, a regular pattern.
+"""
 
 import functools
 import itertools
@@ -45,7 +47,8 @@ def mapped(model, change, **values):
 
 
 def merged_experts(model):
-    """Half as many experts of twice the width, of which a token uses half as many: the same parameters, total and active.
+    """Half as many experts of twice the width, of which a token uses half as many: the same
+    parameters, total and active.
 
     Parameters
     ----------
@@ -55,7 +58,8 @@ def merged_experts(model):
     Returns
     -------
     Model or None
-        None where twice the width would be no nearer to the hidden size, or a number is odd; widths in [element].
+        None where twice the width would be no nearer to the hidden size, or a number is odd; widths
+        in [element].
 
     Notes
     -----
@@ -87,7 +91,8 @@ def merged_experts(model):
 
 
 def squarer(model):
-    """A dense model with half as much feed-forward width on twice the hidden size, or the reverse, whichever is nearer to square.
+    """A dense model with half as much feed-forward width on twice the hidden size, or the reverse,
+    whichever is nearer to square.
 
     Parameters
     ----------
@@ -97,8 +102,9 @@ def squarer(model):
     Returns
     -------
     Model or None
-        With about the same parameters in its blocks: the attention's share is taken out of the feed-forward width. None where
-        the widest feed-forward part is within four times of the hidden size already, or there are experts; widths in [element].
+        With about the same parameters in its blocks: the attention's share is taken out of the
+        feed-forward width. None where the widest feed-forward part is within four times of the
+        hidden size already, or there are experts; widths in [element].
 
     Notes
     -----
@@ -108,7 +114,10 @@ def squarer(model):
     --------
     >>> from hwdesign.models.blocks import Block
     >>> from hwdesign.models.model import Model
-    >>> block = Block(mixer=SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128), ffn=DenseFFN(width=65536))
+    >>> block = Block(
+    ...     mixer=SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128),
+    ...     ffn=DenseFFN(width=65536),
+    ... )
     >>> new = squarer(Model(name="flat", hidden_size=1024, vocab_size=32000, blocks=(block,)))
     >>> new.hidden_size, new.blocks[0].ffn.width
     (2048, 32128)
@@ -140,7 +149,8 @@ def squarer(model):
 
 @functools.cache
 def aspect_band():
-    """Hidden size over layers of the dense models that ship with the package, from 7 billion parameters on.
+    """Hidden size over layers of the dense models that ship with the package, from 7 billion
+    parameters on.
 
     Returns
     -------
@@ -167,7 +177,8 @@ def aspect_band():
 
 
 def depth(model):
-    """Layers of a model as others count them: a mixer and a feed-forward part that stand apart are one.
+    """Layers of a model as others count them: a mixer and a feed-forward part that stand apart are
+    one.
 
     Parameters
     ----------
@@ -210,8 +221,8 @@ def wider(model, aspect, *, ways=1):
     Returns
     -------
     Model
-        Fewer layers, of each kind in proportion; widths and query heads grow with the root of what the layers lose. Key-value
-        heads stay. Sizes in [element].
+        Fewer layers, of each kind in proportion; widths and query heads grow with the root of what
+        the layers lose. Key-value heads stay. Sizes in [element].
 
     Raises
     ------
@@ -220,7 +231,8 @@ def wider(model, aspect, *, ways=1):
 
     Notes
     -----
-    Source: P = L (4 H^2 + 3 H H'), see `hwdesign.models.model.same_parameters`, which keeps the groups of heads instead.
+    Source: P = L (4 H^2 + 3 H H'), see `hwdesign.models.model.same_parameters`, which keeps the
+    groups of heads instead.
 
     Examples
     --------
@@ -281,7 +293,8 @@ def _thinned(model, layers):
 
 
 def regular(model, stages):
-    """A sibling whose layers fall into equal stages: of each kind of block a multiple of `stages`, dealt evenly.
+    """A sibling whose layers fall into equal stages: of each kind of block a multiple of `stages`,
+    dealt evenly.
 
     Parameters
     ----------
@@ -293,7 +306,8 @@ def regular(model, stages):
     Returns
     -------
     Model
-        Each stage holds the same blocks in the same order; no kind vanishes. Sizes in [element] stay.
+        Each stage holds the same blocks in the same order; no kind vanishes. Sizes in [element]
+        stay.
 
     Raises
     ------
@@ -302,9 +316,9 @@ def regular(model, stages):
 
     Notes
     -----
-    Of the multiples around each count those are taken that keep the sum of the parameters nearest; kinds that weigh least take
-    the nearer multiple. Caches are not looked at.
-    Source: guideline 6 of the post.
+    Of the multiples around each count those are taken that keep the sum of the parameters nearest;
+    kinds that weigh least take the nearer multiple. Caches are not looked at. Source: guideline 6
+    of the post.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """What a guideline says about a case: verdicts with their findings, fixes and costs.
 
-A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the model or another plan on the
-same GPUs, by `decode_step`; for the widths of guideline 2 in time for a parameter. Status by cost is "warn" and "fail" from two
-limits on. Where a structure is broken (a tile, a pattern of layers) it is "warn" at least, and where an engine refuses (a scale
-block or a row that is cut, heads that do not divide) "fail".
+A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the
+model or another plan on the same GPUs, by `decode_step`; for the widths of guideline 2 in time for
+a parameter. Status by cost is "warn" and "fail" from two limits on. Where a structure is broken (a
+tile, a pattern of layers) it is "warn" at least, and where an engine refuses (a scale block or a
+row that is cut, heads that do not divide) "fail".
 """
 
 from dataclasses import dataclass, field
@@ -58,7 +59,8 @@ class Limits:
         warn, fail = (single(name, getattr(self, name)) for name in ("warn", "fail"))
         if not 0 < warn <= fail <= 1:
             raise ValueError(
-                f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and {fail:g}"
+                f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and "
+                f"{fail:g}"
             )
 
     def grade(self, cost, least="ok"):
@@ -73,8 +75,9 @@ class Limits:
 class Fix:
     """What would remove a finding: in words, as a case, with its price.
 
-    `text` says what to change, `case` is the case after it; `width` and `parameters` are what it adds, as shares [dimensionless];
-    `worsens` lists (guideline, status before, status after) of what gets worse by it.
+    `text` says what to change, `case` is the case after it; `width` and `parameters` are what it
+    adds, as shares [dimensionless]; `worsens` lists (guideline, status before, status after) of
+    what gets worse by it.
 
     Examples
     --------
@@ -97,7 +100,9 @@ class Fix:
 
     @property
     def step(self):
-        """What it adds to the time of the step, as a share [dimensionless]; None where one of the two cannot be timed."""
+        """What it adds to the time of the step, as a share [dimensionless]; None where one of the
+        two cannot be timed.
+        """
         if self.case.seconds is None or self.before.seconds is None:
             return None
         return self.case.seconds / self.before.seconds - 1
@@ -105,11 +110,14 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A dimension or plan that breaks a rule, its cost as a share of the step [dimensionless], None if unknown, and the fix.
+    """A dimension or plan that breaks a rule, its cost as a share of the step [dimensionless], None
+    if unknown, and the fix.
 
     Examples
     --------
-    >>> Finding(guideline=2, dimension="vocabulary", value="50257", rule="tile 128", status="warn").cost is None
+    >>> Finding(
+    ...     guideline=2, dimension="vocabulary", value="50257", rule="tile 128", status="warn"
+    ... ).cost is None
     True
     """
 

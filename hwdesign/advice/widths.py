@@ -10,7 +10,8 @@ from hwdesign.advice.verdict import Finding, Fix, Verdict
 from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 from hwdesign.models.sharding import head_sharding, width_tiers
 
-# What carries the width, under which name; the part of the model that decides its format, and the term of the step it is in.
+# What carries the width, under which name; the part of the model that decides its format, and the
+# term of the step it is in.
 CARRIED = {
     "feed-forward width": (DenseFFN, "width", "ffn", "ffn"),
     "expert width": (MoE, "width", "experts", "experts"),
@@ -33,7 +34,8 @@ BETTER = ("tile 256", "tile 512")  # worth having, but no rule
 
 
 def multiples(case, limits):
-    """Guideline 2: widths in multiples of 128 after the split, scale blocks and rows not cut, heads that divide.
+    """Guideline 2: widths in multiples of 128 after the split, scale blocks and rows not cut, heads
+    that divide.
 
     Parameters
     ----------
@@ -49,10 +51,10 @@ def multiples(case, limits):
 
     Notes
     -----
-    The cost is what the width's part of the step would save if each parameter took the time that it takes at the next good width.
-    A vocabulary, which is looked at as a whole, and experts in four bits are never a failure: engines pad both. Not looked at:
-    the rotary part of a latent, which engines multiply together with the queries' latent.
-    Source: chapter 2.
+    The cost is what the width's part of the step would save if each parameter took the time that it
+    takes at the next good width. A vocabulary, which is looked at as a whole, and experts in four
+    bits are never a failure: engines pad both. Not looked at: the rotary part of a latent, which
+    engines multiply together with the queries' latent. Source: chapter 2.
 
     Examples
     --------
@@ -135,7 +137,10 @@ def _finding(case, name, broken, limits):
     if name == "expert width" and ways > 1:
         fix = _less_cut(case, width, good) or fix
     value = f"{width} / {ways} = {first.local:g}" if ways > 1 else str(width)
-    rule = f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''}, for {WHY[first.name]}"
+    rule = (
+        f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''}, "
+        f"for {WHY[first.name]}"
+    )
     return Finding(
         guideline=2,
         dimension=name,
@@ -148,7 +153,9 @@ def _finding(case, name, broken, limits):
 
 
 def _less_cut(case, width, most):
-    """The fix that cuts experts into fewer pieces and so widens them least; None where none stays below `most`."""
+    """The fix that cuts experts into fewer pieces and so widens them least; None where none stays
+    below `most`.
+    """
     good = {}
     for attention, ffn in case.layouts():
         tile = width_tiers(width, ffn.tp, case.low("experts"))["tile 128"]
@@ -159,13 +166,18 @@ def _less_cut(case, width, most):
             pairs
         )
         if new and (new.breakdown.feasible or not case.breakdown.feasible):
-            text = f"{f'expert width {wide}, ' if wide > width else ''}experts less cut: {plan_text(new.attention, new.ffn)}"
+            text = (
+                f"{f'expert width {wide}, ' if wide > width else ''}experts less cut: "
+                f"{plan_text(new.attention, new.ffn)}"
+            )
             return Fix(text=text, case=new, before=case, width=wide / width - 1)
     return None
 
 
 def _waste(case, new, name):
-    """Share of the step that is saved if each parameter takes the time that it takes at the new width [dimensionless]."""
+    """Share of the step that is saved if each parameter takes the time that it takes at the new
+    width [dimensionless].
+    """
     every = {"hidden size": tuple(PARTS), "vocabulary": ("head",), "query heads": ("projections",)}
     saved = 0.0
     for term in every.get(name) or (CARRIED[name][3],):

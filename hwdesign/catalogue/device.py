@@ -1,9 +1,10 @@
-"""Accelerators as the data of `devices.csv`: one number a row, each with unit, source, date read and status.
+"""Accelerators as the data of `devices.csv`: one number a row, each with unit, source, date read
+and status.
 
-Status says how much to trust a number: *datasheet* (a vendor's figure, quoted by the named source), *derived* (worked
-out from other rows), *reported* (read off a device or a tool by somebody), *unverified* (one weak source). A number
-nobody published is absent. Peaks are dense, links are one-way; sparse peaks are kept in rows of their own and no
-formula of the package reads them.
+Status says how much to trust a number: *datasheet* (a vendor's figure, quoted by the named source),
+*derived* (worked out from other rows), *reported* (read off a device or a tool by somebody),
+*unverified* (one weak source). A number nobody published is absent. Peaks are dense, links are
+one-way; sparse peaks are kept in rows of their own and no formula of the package reads them.
 """
 
 import csv
@@ -33,7 +34,8 @@ class Device:
     name, form_factor : str
         Catalogue name and what kind of part it is (SXM, PCIe, NVL72 superchip, ...).
     dense_peak, sparse_peak : mapping of str to float
-        Peak rate by number format [FLOP/s]. `sparse_peak` needs 2:4 structured sparsity and is never a default.
+        Peak rate by number format [FLOP/s]. `sparse_peak` needs 2:4 structured sparsity and is
+        never a default.
     memory_bandwidth : float
         [byte/s]
     memory_capacity : float
@@ -79,11 +81,14 @@ class Device:
         )
 
     def peak_flops(self, fmt):
-        """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device multiplies."""
+        """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device
+        multiplies.
+        """
         rate = precision(fmt).rate
         if rate not in self.dense_peak:
             raise ValueError(
-                f"precision must be one {self.name} has a dense peak for ({', '.join(self.dense_peak)}), "
+                f"precision must be one {self.name} has a dense peak for "
+                f"({', '.join(self.dense_peak)}), "
                 f"got {precision(fmt).name!r}, which multiplies at the {rate!r} rate"
             )
         return self.dense_peak[rate]
@@ -104,7 +109,8 @@ def rows():
     Returns
     -------
     tuple of mapping
-        Columns device, field, precision, value, unit, source, accessed, status; the unit of each value is in `unit`.
+        Columns device, field, precision, value, unit, source, accessed, status; the unit of each
+        value is in `unit`.
 
     Notes
     -----
@@ -166,8 +172,9 @@ def device(name):
     Parameters
     ----------
     name : str or Device
-        Name as in `device_names()`, upper or lower case, with blank, hyphen or underscore. "H100" and "A100" do not say
-        which form factor is meant: they give the SXM module with a `UserWarning` that says so.
+        Name as in `device_names()`, upper or lower case, with blank, hyphen or underscore. "H100"
+        and "A100" do not say which form factor is meant: they give the SXM module with a
+        `UserWarning` that says so.
 
     Returns
     -------

@@ -1,8 +1,10 @@
-"""Number formats as they are stored and multiplied, and recipes that assign them to the parts of a model.
+"""Number formats as they are stored and multiplied, and recipes that assign them to the parts of a
+model.
 
-Sources: IEEE 754-2019 (binary32, binary16); OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats (MX)
-1.0 for MXFP8 and MXFP4; NVIDIA, "Introducing NVFP4" (2025) for NVFP4; DeepSeek-V3 technical report (2024) for the FP32
-scales of 1 x 128 and 128 x 128 blocks. Read 2026-11-29.
+Sources: IEEE 754-2019 (binary32, binary16); OCP 8-bit Floating Point Specification 1.0; OCP
+Microscaling Formats (MX) 1.0 for MXFP8 and MXFP4; NVIDIA, "Introducing NVFP4" (2025) for NVFP4;
+DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128 blocks. Read
+2026-11-29.
 """
 
 from dataclasses import dataclass
@@ -31,7 +33,8 @@ class Precision:
 
     Notes
     -----
-    A scale per tensor (NVFP4 has one in FP32) is 4 bytes for the whole tensor and is not counted per element.
+    A scale per tensor (NVFP4 has one in FP32) is 4 bytes for the whole tensor and is not counted
+    per element.
 
     Examples
     --------
@@ -128,7 +131,9 @@ class Recipe:
 
     @property
     def operand_bytes(self):
-        """Element sizes as keywords of the roofline formulas: a (inputs), b (weights), c (outputs) [byte]."""
+        """Element sizes as keywords of the roofline formulas: a (inputs), b (weights), c (outputs)
+        [byte].
+        """
         return {"a": self.activations.bytes, "b": self.weights.bytes, "c": self.outputs.bytes}
 
 
@@ -202,7 +207,8 @@ def recipe(name):
     Returns
     -------
     Recipe
-        The formats of weights, activations, outputs and KV cache [byte per element], and the math rate.
+        The formats of weights, activations, outputs and KV cache [byte per element], and the math
+        rate.
 
     Raises
     ------
@@ -213,7 +219,8 @@ def recipe(name):
     -----
     Source: see the head of this module.
 
-    "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as inference engines write.
+    "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as
+    inference engines write.
 
     Examples
     --------

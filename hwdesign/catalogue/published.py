@@ -1,6 +1,8 @@
-"""Published numbers that the chapters lay beside the model: scores, exchanges, chunked prefills, cut caches, served fronts.
+"""Published numbers that the chapters lay beside the model: scores, exchanges, chunked prefills,
+cut caches, served fronts.
 
-Each function reads one CSV file beside this module, whose rows name their sources. Read 2026-11-29 and 2026-11-30.
+Each function reads one CSV file beside this module, whose rows name their sources. Read 2026-11-29
+and 2026-11-30.
 """
 
 import csv
@@ -42,8 +44,8 @@ def rows(file):
     Yields
     ------
     dict
-        Column to value: numbers as floats in the units of the file, NaN where there is none; "same" as the source repeats the
-        one above.
+        Column to value: numbers as floats in the units of the file, NaN where there is none; "same"
+        as the source repeats the one above.
 
     Examples
     --------
@@ -66,7 +68,8 @@ def benchmark_scores():
     Returns
     -------
     tuple of mapping
-        Columns model, benchmark, wide and narrow (formats), before and after [%], questions (NaN where unknown), source.
+        Columns model, benchmark, wide and narrow (formats), before and after [%], questions (NaN
+        where unknown), source.
 
     Notes
     -----
@@ -94,15 +97,17 @@ def _score_pair(wide, narrow):
 
 @functools.cache
 def chunked_prefills():
-    """Prompts of long contexts that pass a pipeline in chunks, as SGLang's authors timed them on H20 and GB300 GPUs.
+    """Prompts of long contexts that pass a pipeline in chunks, as SGLang's authors timed them on
+    H20 and GB300 GPUs.
 
     Returns
     -------
     tuple of mapping
-        Columns model, device, tp and pp (GPUs of a stage, stages), cut ("fixed", "dynamic", "none" or "" where it is not said),
-        first (tokens of the first chunk [token]), smooth [dimensionless], tokens of the prompt [token], quantity ("seconds" until
-        the first token, "speedup" over one stage, or "kernel", seconds of attention in one layer), value, note, source. What was
-        not published is NaN.
+        Columns model, device, tp and pp (GPUs of a stage, stages), cut ("fixed", "dynamic", "none"
+        or "" where it is not said), first (tokens of the first chunk [token]), smooth
+        [dimensionless], tokens of the prompt [token], quantity ("seconds" until the first token,
+        "speedup" over one stage, or "kernel", seconds of attention in one layer), value, note,
+        source. What was not published is NaN.
 
     Notes
     -----
@@ -110,7 +115,11 @@ def chunked_prefills():
 
     Examples
     --------
-    >>> [row["value"] for row in chunked_prefills() if row["model"].startswith("Qwen") and row["quantity"] == "seconds"]
+    >>> [
+    ...     row["value"]
+    ...     for row in chunked_prefills()
+    ...     if row["model"].startswith("Qwen") and row["quantity"] == "seconds"
+    ... ]
     [10.54, 32.68, 114.33, 420.91, 55.5]
     """
     return tuple(MappingProxyType(row) for row in rows("chunked_pipeline.csv"))
@@ -123,9 +132,10 @@ def cache_cuts():
     Returns
     -------
     tuple of mapping
-        Columns system, model, device, ways (pieces), quantity with its unit, context [token], concurrency, before (without the
-        cut) and after (with it), note, source. For "crossing" the two are the concurrencies between which the cut begins to win.
-        What was not published is NaN.
+        Columns system, model, device, ways (pieces), quantity with its unit, context [token],
+        concurrency, before (without the cut) and after (with it), note, source. For "crossing" the
+        two are the concurrencies between which the cut begins to win. What was not published is
+        NaN.
 
     Notes
     -----
@@ -133,7 +143,11 @@ def cache_cuts():
 
     Examples
     --------
-    >>> [row["after"] for row in cache_cuts() if row["quantity"] == "interactivity" and row["model"] == "DeepSeek-R1"]
+    >>> [
+    ...     row["after"]
+    ...     for row in cache_cuts()
+    ...     if row["quantity"] == "interactivity" and row["model"] == "DeepSeek-R1"
+    ... ]
     [1.5, 1.8]
     """
     return tuple(MappingProxyType(row) for row in rows("decoupled.csv"))
@@ -141,18 +155,20 @@ def cache_cuts():
 
 @functools.cache
 def exchange_times():
-    """Times of a dispatch and of a combine of DeepSeek-R1's layer: 7168 features, 8 experts a token.
+    """Times of a dispatch and of a combine of DeepSeek-R1's layer: 7168 features, 8 experts a
+    token.
 
     Returns
     -------
     tuple of mapping
-        Columns library, device, link, ep [GPU], tokens of each GPU [token], dispatch_bytes and combine_bytes of a copy [byte],
-        copies of a token that are counted, dispatch_seconds and combine_seconds [s], dispatch_rate and combine_rate as printed
-        [byte/s], source.
+        Columns library, device, link, ep [GPU], tokens of each GPU [token], dispatch_bytes and
+        combine_bytes of a copy [byte], copies of a token that are counted, dispatch_seconds and
+        combine_seconds [s], dispatch_rate and combine_rate as printed [byte/s], source.
 
     Notes
     -----
-    Source: `hwdesign/catalogue/exchange_times.csv`. The printed rates count all copies, those that stay on the GPU among them.
+    Source: `hwdesign/catalogue/exchange_times.csv`. The printed rates count all copies, those that
+    stay on the GPU among them.
 
     Examples
     --------
@@ -170,21 +186,28 @@ def exchange_times():
 
 @functools.cache
 def load_statistics():
-    """Tokens that GPUs and expert slots of DeepSeek-R1 received, with and without a balancer: 128 tokens on each GPU.
+    """Tokens that GPUs and expert slots of DeepSeek-R1 received, with and without a balancer: 128
+    tokens on each GPU.
 
     Returns
     -------
     tuple of mapping
-        Columns balancer ("none" or "EPLB"), ep [GPU], slots, per ("GPU" or "slot"), mean and std [pair of a token and an
-        expert], imbalance: largest over mean [dimensionless], means over layers and steps, source.
+        Columns balancer ("none" or "EPLB"), ep [GPU], slots, per ("GPU" or "slot"), mean and std
+        [pair of a token and an expert], imbalance: largest over mean [dimensionless], means over
+        layers and steps, source.
 
     Notes
     -----
-    Source: `hwdesign/catalogue/load_statistics.csv`, a translation task; printed is the excess, ``max / mean - 1``.
+    Source: `hwdesign/catalogue/load_statistics.csv`, a translation task; printed is the excess,
+    ``max / mean - 1``.
 
     Examples
     --------
-    >>> [round(row["imbalance"], 2) for row in load_statistics() if row["per"] == "GPU" and row["ep"] == 32]
+    >>> [
+    ...     round(row["imbalance"], 2)
+    ...     for row in load_statistics()
+    ...     if row["per"] == "GPU" and row["ep"] == 32
+    ... ]
     [2.56, 1.11]
     """
     return tuple(
@@ -195,14 +218,16 @@ def load_statistics():
 
 @functools.cache
 def serving_units():
-    """Groups of GPUs that serve DeepSeek-V3 or R1 in FP8 with wide expert parallelism; all let two micro-batches take turns.
+    """Groups of GPUs that serve DeepSeek-V3 or R1 in FP8 with wide expert parallelism; all let two
+    micro-batches take turns.
 
     Returns
     -------
     tuple of mapping
-        Columns name, phase ("decode" or "prefill"), device, gpus, slots, tokens_per_gpu of a step [token], context [token],
-        rate_per_node [token/s for 8 GPUs], note, source. What was not published is NaN. How many tokens a
-        sequence makes in a step of the profile is not said; SGLang's authors compare it with a run that simulates several.
+        Columns name, phase ("decode" or "prefill"), device, gpus, slots, tokens_per_gpu of a step
+        [token], context [token], rate_per_node [token/s for 8 GPUs], note, source. What was not
+        published is NaN. How many tokens a sequence makes in a step of the profile is not said;
+        SGLang's authors compare it with a run that simulates several.
 
     Notes
     -----
@@ -210,7 +235,11 @@ def serving_units():
 
     Examples
     --------
-    >>> [(row["gpus"], row["slots"] / row["gpus"]) for row in serving_units() if row["phase"] == "decode"]
+    >>> [
+    ...     (row["gpus"], row["slots"] / row["gpus"])
+    ...     for row in serving_units()
+    ...     if row["phase"] == "decode"
+    ... ]
     [(144.0, 2.0), (128.0, 2.0), (72.0, 4.0)]
     """
     return tuple(MappingProxyType(row) for row in rows("serving_units.csv"))
@@ -218,30 +247,41 @@ def serving_units():
 
 @functools.cache
 def serving_landscape():
-    """What was published on the trade of throughput against latency, one number or pair of numbers a row.
+    """What was published on the trade of throughput against latency, one number or pair of numbers
+    a row.
 
     Returns
     -------
     tuple of mapping
-        Columns `kind`, `system`, `model`, `device`, `precision`, `speculative` ("", "mtp" or "unknown"), `input_tokens` and
-        `output_tokens` (nominal lengths [token]), `gpus`, `user_rate` [token/s], `token_seconds` (time per output token [s], if
-        the source gives that; `user_rate` is then its inverse), `gpu_rate` [token/s of a GPU] as published, `counts` (what it
-        counts: "output", "input" or "total", which is both), `over` (the GPUs that share it: "all", "decode" or "prefill"),
-        `concurrency`, `seconds` [s], `low` and `high`, `note`, `source`. What was not published is NaN or "". By `kind`:
+        Columns `kind`, `system`, `model`, `device`, `precision`, `speculative` ("", "mtp" or
+        "unknown"), `input_tokens` and `output_tokens` (nominal lengths [token]), `gpus`,
+        `user_rate` [token/s], `token_seconds` (time per output token [s], if the source gives that;
+        `user_rate` is then its inverse), `gpu_rate` [token/s of a GPU] as published, `counts` (what
+        it counts: "output", "input" or "total", which is both), `over` (the GPUs that share it:
+        "all", "decode" or "prefill"), `concurrency`, `seconds` [s], `low` and `high`, `note`,
+        `source`. What was not published is NaN or "". By `kind`:
 
         - "limit": `seconds` until the first token and `token_seconds`, both at most;
-        - "front": a point of a front, `gpu_rate` at `user_rate`; where a range of user rates was published it is `low` to `high`;
+        - "front": a point of a front, `gpu_rate` at `user_rate`; where a range of user rates was
+          published it is `low` to `high`;
         - "planner": `seconds` that a search for deployments took, of `gpus` GPUs at most;
-        - "disaggregation": gain, `low` to `high`, of prefill and decode apart over both together; "up to" has a `high` alone;
-        - "matching": share, `low` to `high`, of the rate-matched throughput that is reached end to end.
+        - "disaggregation": gain, `low` to `high`, of prefill and decode apart over both together;
+          "up to" has a `high` alone;
+        - "matching": share, `low` to `high`, of the rate-matched throughput that is reached end to
+          end.
 
     Notes
     -----
-    Source: `hwdesign/catalogue/landscape.csv`. A total rate of prompts of I and answers of O tokens holds O / (I + O) of output.
+    Source: `hwdesign/catalogue/landscape.csv`. A total rate of prompts of I and answers of O tokens
+    holds O / (I + O) of output.
 
     Examples
     --------
-    >>> [round(row["user_rate"], 1) for row in serving_landscape() if row["kind"] == "limit" and row["model"] == "DeepSeek-R1"]
+    >>> [
+    ...     round(row["user_rate"], 1)
+    ...     for row in serving_landscape()
+    ...     if row["kind"] == "limit" and row["model"] == "DeepSeek-R1"
+    ... ]
     [12.5, 66.7]
     """
     return tuple(

@@ -1,7 +1,7 @@
 """Work and traffic of attention beyond its projections: scores, values and the cache.
 
-Source of the formulas: A. Vaswani et al., "Attention is all you need", 2017 (scores and values); DeepSeek-AI, DeepSeek-V2,
-arXiv 2405.04434 (latent attention, absorbed form).
+Source of the formulas: A. Vaswani et al., "Attention is all you need", 2017 (scores and values);
+DeepSeek-AI, DeepSeek-V2, arXiv 2405.04434 (latent attention, absorbed form).
 """
 
 import numpy as np
@@ -12,10 +12,12 @@ from hwdesign._check import dims, numbers, scalar_or_array
 def attention_flops(
     queries, context, num_heads, head_dim, v_dim=None, *, causal=False, window=None
 ):
-    """FLOP of scores and values: ``2 * pairs * num_heads * (head_dim + v_dim)``, pairs of a query and a token it sees.
+    """FLOP of scores and values: ``2 * pairs * num_heads * (head_dim + v_dim)``, pairs of a query
+    and a token it sees.
 
-    Without `causal` each query sees the whole context. With it, the queries are the last tokens of the context and each sees
-    only what stands before it and itself: for a whole prompt about half of the pairs. A window limits that to the last tokens.
+    Without `causal` each query sees the whole context. With it, the queries are the last tokens of
+    the context and each sees only what stands before it and itself: for a whole prompt about half
+    of the pairs. A window limits that to the last tokens.
 
     Parameters
     ----------
@@ -40,7 +42,8 @@ def attention_flops(
     Raises
     ------
     ValueError
-        If a dimension is below 1, there are more queries than context, or a window comes without `causal`.
+        If a dimension is below 1, there are more queries than context, or a window comes without
+        `causal`.
 
     Notes
     -----
@@ -57,7 +60,8 @@ def attention_flops(
     (v_dim,) = dims(v_dim=head_dim if v_dim is None else v_dim)
     if (queries > context).any():
         raise ValueError(
-            f"queries must be <= context, got {queries.max():g} queries in a context of {np.min(context):g}"
+            f"queries must be <= context, got {queries.max():g} queries in a context of "
+            f"{np.min(context):g}"
         )
     if not causal:
         if window is not None:
@@ -69,20 +73,24 @@ def attention_flops(
 
 
 def _seen(tokens, window):
-    """Tokens that the first `tokens` queries see in all: 1 + 2 + ... up to the window, then the window each."""
+    """Tokens that the first `tokens` queries see in all: 1 + 2 + ... up to the window, then the
+    window each.
+    """
     short = np.minimum(tokens, window)
     return short * (short + 1) / 2 + (tokens - short) * window
 
 
 def cache_read_bytes(context, cache_elements, element_bytes):
-    """Bytes of cache a decode step reads for one sequence and layer: ``context * cache_elements * element_bytes``.
+    """Bytes of cache a decode step reads for one sequence and layer: ``context * cache_elements *
+    element_bytes``.
 
     Parameters
     ----------
     context : array_like of int
         Tokens in the cache [token].
     cache_elements : array_like of float
-        Elements a token leaves there [element]: ``2 * kv_heads * head_dim``, or rank + rotary size of a latent.
+        Elements a token leaves there [element]: ``2 * kv_heads * head_dim``, or rank + rotary size
+        of a latent.
     element_bytes : float
         Size of one element [byte].
 
@@ -112,6 +120,7 @@ def cache_read_bytes(context, cache_elements, element_bytes):
     )
     if (cache_elements < 0).any() or (element_bytes < 0).any():
         raise ValueError(
-            f"cache_elements and element_bytes must be >= 0, got {cache_elements} and {element_bytes}"
+            f"cache_elements and element_bytes must be >= 0, got {cache_elements} and "
+            f"{element_bytes}"
         )
     return scalar_or_array(context * cache_elements * element_bytes)

@@ -1,7 +1,9 @@
-"""Attention over a cache that is cut along the sequence: partial results, their exact merge, what is exchanged for it.
+"""Attention over a cache that is cut along the sequence: partial results, their exact merge, what
+is exchanged for it.
 
-Sources: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867 (partial softmax);
-T. Dao et al., Flash-Decoding, 2023 (pieces of a sequence); N. Bhatia et al., Helix Parallelism, arXiv 2507.07120 (over GPUs).
+Sources: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867
+(partial softmax); T. Dao et al., Flash-Decoding, 2023 (pieces of a sequence); N. Bhatia et al.,
+Helix Parallelism, arXiv 2507.07120 (over GPUs).
 """
 
 import numpy as np
@@ -24,8 +26,9 @@ def partial_attention(scores, values):
     Returns
     -------
     tuple of ndarray, shapes (..., q), (..., q), (..., q, d)
-        Largest score, sum of ``exp(score - largest)``, and the mean of the values under these weights [dimensionless]. A row that
-        sees no key has -inf, 0 and zeros. FP32 stays FP32; sums run in FP64.
+        Largest score, sum of ``exp(score - largest)``, and the mean of the values under these
+        weights [dimensionless]. A row that sees no key has -inf, 0 and zeros. FP32 stays FP32; sums
+        run in FP64.
 
     Raises
     ------
@@ -49,7 +52,8 @@ def partial_attention(scores, values):
         and _broadcast(scores, values)
     ):
         raise ValueError(
-            f"scores and values must be (..., q, s) and (..., s, d), got shapes {scores.shape} and {values.shape}"
+            f"scores and values must be (..., q, s) and (..., s, d), got shapes {scores.shape} "
+            f"and {values.shape}"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
         raise ValueError("scores must be finite or -inf, got NaN or +inf")
@@ -63,7 +67,8 @@ def partial_attention(scores, values):
 def merge_partials(tops, totals, outputs):
     """Attention over the whole sequence from that over its pieces, exactly.
 
-    Each piece weighs ``total * exp(top - largest top)``; the output is the mean of the outputs under these weights.
+    Each piece weighs ``total * exp(top - largest top)``; the output is the mean of the outputs
+    under these weights.
 
     Parameters
     ----------
@@ -89,7 +94,9 @@ def merge_partials(tops, totals, outputs):
 
     Examples
     --------
-    >>> merge_partials([[0.0], [np.log(2)]], [[1.0], [1.0]], [[[0.0]], [[3.0]]])[2].round(12).tolist()
+    >>> merge_partials([[0.0], [np.log(2)]], [[1.0], [1.0]], [[[0.0]], [[3.0]]])[2].round(
+    ...     12
+    ... ).tolist()
     [[2.0]]
     """
     tops, totals, outputs = _real("tops", tops), _real("totals", totals), _real("outputs", outputs)
@@ -101,7 +108,8 @@ def merge_partials(tops, totals, outputs):
     ):
         shapes = f"{tops.shape}, {totals.shape} and {outputs.shape}"
         raise ValueError(
-            f"tops, totals and outputs must be (p, ..., q), (p, ..., q) and (p, ..., q, d), got shapes {shapes}"
+            "tops, totals and outputs must be (p, ..., q), (p, ..., q) and (p, ..., q, d), "
+            f"got shapes {shapes}"
         )
     if np.isnan(tops).any() or np.isposinf(tops).any() or not (totals >= 0).all():
         raise ValueError(
@@ -133,10 +141,11 @@ def _safe(top):
 
 
 def merge_bytes(tokens, num_heads, value_size, kvp, element_bytes=2.0):
-    """Bytes that one GPU sends in one layer so that each of `kvp` GPUs can merge its share of the heads.
+    """Bytes that one GPU sends in one layer so that each of `kvp` GPUs can merge its share of the
+    heads.
 
-    ``tokens * num_heads * (value_size * element_bytes + 8) * (1 - 1 / kvp)``: its partial output of each head and two FP32
-    numbers, all but the share it merges itself. The context is not in it.
+    ``tokens * num_heads * (value_size * element_bytes + 8) * (1 - 1 / kvp)``: its partial output of
+    each head and two FP32 numbers, all but the share it merges itself. The context is not in it.
 
     Parameters
     ----------
@@ -185,7 +194,8 @@ def merge_bytes(tokens, num_heads, value_size, kvp, element_bytes=2.0):
 
 
 def break_even_tokens(exchange, cache_bytes, bandwidth, kvp):
-    """Cached tokens of all sequences together from which cutting the cache saves more time than the exchange costs.
+    """Cached tokens of all sequences together from which cutting the cache saves more time than the
+    exchange costs.
 
     ``exchange * bandwidth / (cache_bytes * (1 - 1 / kvp))``, in one layer.
 

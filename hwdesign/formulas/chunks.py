@@ -10,7 +10,8 @@ from hwdesign.formulas.pipeline import schedule
 
 
 def chunk_times(sizes, linear, quadratic):
-    """Time of each chunk of a prompt under causal attention, all layers together: ``a c + b c (before + c / 2)``.
+    """Time of each chunk of a prompt under causal attention, all layers together: ``a c + b c
+    (before + c / 2)``.
 
     Parameters
     ----------
@@ -24,7 +25,8 @@ def chunk_times(sizes, linear, quadratic):
     Returns
     -------
     ndarray of float, shape (..., C)
-        Times [s]. With equal chunks the i-th takes ``a c + b c^2 (i - 1/2)``; all together take ``a S + b S^2 / 2``.
+        Times [s]. With equal chunks the i-th takes ``a c + b c^2 (i - 1/2)``; all together take ``a
+        S + b S^2 / 2``.
 
     Raises
     ------
@@ -69,7 +71,8 @@ def equal_time_chunks(tokens, chunks, linear, quadratic, *, multiple=1):
     Returns
     -------
     ndarray of int, shape (chunks,)
-        Sizes [token], whole, each >= 1; they sum to `tokens`. Rounding leaves times unequal by that of a unit.
+        Sizes [token], whole, each >= 1; they sum to `tokens`. Rounding leaves times unequal by that
+        of a unit.
 
     Raises
     ------
@@ -102,7 +105,8 @@ def equal_time_chunks(tokens, chunks, linear, quadratic, *, multiple=1):
 
 
 def best_chunks(work, fixed, stages):
-    """Number of equal chunks that finishes first if each chunk costs a fixed time besides its share: ``sqrt((P - 1) W / f)``.
+    """Number of equal chunks that finishes first if each chunk costs a fixed time besides its
+    share: ``sqrt((P - 1) W / f)``.
 
     Parameters
     ----------
@@ -140,10 +144,12 @@ def best_chunks(work, fixed, stages):
 
 
 def smoothed_chunks(tokens, first, linear, quadratic, smooth=0.75, *, multiple=64):
-    """Sizes of chunks as SGLang's dynamic chunking cuts them: each is to take as long as the first one, but only in part.
+    """Sizes of chunks as SGLang's dynamic chunking cuts them: each is to take as long as the first
+    one, but only in part.
 
-    With x tokens done and d the solution of ``(a + b x) d + b d^2 / 2 = a c + b c^2 / 2``, the next chunk is
-    ``c + smooth (d - c)``, at least c / 4, rounded down to a `multiple`; the first is c itself.
+    With x tokens done and d the solution of ``(a + b x) d + b d^2 / 2 = a c + b c^2 / 2``, the next
+    chunk is ``c + smooth (d - c)``, at least c / 4, rounded down to a `multiple`; the first is c
+    itself.
 
     Parameters
     ----------
@@ -168,7 +174,8 @@ def smoothed_chunks(tokens, first, linear, quadratic, smooth=0.75, *, multiple=6
 
     Notes
     -----
-    Source: SGLang team, *Pipeline Parallelism in SGLang*, 2026-01-15, and its documentation (multiples of 64).
+    Source: SGLang team, *Pipeline Parallelism in SGLang*, 2026-01-15, and its documentation
+    (multiples of 64).
 
     Examples
     --------
@@ -201,7 +208,8 @@ def smoothed_chunks(tokens, first, linear, quadratic, smooth=0.75, *, multiple=6
 def fit_chunk_costs(tokens, seconds, split, cut, *, rounds=60):
     """The two costs of `chunk_times` that describe measured times of prompts in a pipeline.
 
-    Least squares of the relative errors. A time is a sum along the longest chain of the schedule, so it is linear in both costs.
+    Least squares of the relative errors. A time is a sum along the longest chain of the schedule,
+    so it is linear in both costs.
 
     Parameters
     ----------
@@ -214,7 +222,8 @@ def fit_chunk_costs(tokens, seconds, split, cut, *, rounds=60):
     cut : callable
         ``cut(tokens, linear, quadratic)`` returns the sizes of the chunks of a prompt [token].
     rounds : int
-        Rounds of the iteration: which chain is the longest, and where a prompt is cut, depend on the costs.
+        Rounds of the iteration: which chain is the longest, and where a prompt is cut, depend on
+        the costs.
 
     Returns
     -------
@@ -258,17 +267,21 @@ def fit_chunk_costs(tokens, seconds, split, cut, *, rounds=60):
         costs = np.array([(costs[0] + best[0]) / 2, max((costs[1] + best[1]) / 2, 0.0)])
         if costs[0] <= 0:
             raise ValueError(
-                f"seconds must allow a positive linear cost, got {costs[0]:.3g} s/token for chunks cut that way"
+                f"seconds must allow a positive linear cost, got {costs[0]:.3g} s/token for "
+                "chunks cut that way"
             )
     if best[1] < 0 and not costs[1] and abs(best[1]) * tokens.max() > 1e-9 * costs[0]:
         raise ValueError(
-            f"seconds must allow a quadratic cost >= 0, got {best[1]:.3g} s/token^2 for chunks cut that way"
+            f"seconds must allow a quadratic cost >= 0, got {best[1]:.3g} s/token^2 for chunks "
+            "cut that way"
         )
     return float(costs[0]), float(costs[1])
 
 
 def _chain(sizes, costs, share):
-    """What the linear and the quadratic cost are multiplied with along the longest chain [token], [token^2]."""
+    """What the linear and the quadratic cost are multiplied with along the longest chain [token],
+    [token^2].
+    """
     parts = np.array(_parts(sizes))
     ends = schedule((costs @ parts)[:, None] * share)[1]
     i, s = ends.shape[0] - 1, ends.shape[1] - 1
@@ -293,5 +306,7 @@ def _parts(sizes):
 
 
 def _tokens_in(seconds, linear, quadratic):
-    """The x of ``linear x + quadratic x^2 / 2 = seconds`` [token]; in this form also where `quadratic` is 0."""
+    """The x of ``linear x + quadratic x^2 / 2 = seconds`` [token]; in this form also where
+    `quadratic` is 0.
+    """
     return 2 * seconds / (linear + np.sqrt(linear**2 + 2 * quadratic * seconds))

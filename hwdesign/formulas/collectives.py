@@ -1,7 +1,8 @@
 """Bytes a GPU sends in a collective, and the time by latency and bandwidth.
 
-Sources: R. Hockney, "The communication challenge for MPP", 1994 (latency and bandwidth, alpha and beta); P. Patarasuk and
-X. Yuan, "Bandwidth optimal all-reduce algorithms", 2009 (the ring); the performance notes of NCCL's test suite (factors).
+Sources: R. Hockney, "The communication challenge for MPP", 1994 (latency and bandwidth, alpha and
+beta); P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms", 2009 (the ring); the
+performance notes of NCCL's test suite (factors).
 """
 
 from hwdesign._check import dims, numbers, positive, scalar_or_array
@@ -50,7 +51,8 @@ def transfer_time(nbytes, latency, bandwidth):
 
 
 def all_gather_bytes(nbytes, ranks):
-    """Bytes each rank sends to gather a tensor that is spread over all: ``nbytes * (ranks - 1) / ranks``.
+    """Bytes each rank sends to gather a tensor that is spread over all: ``nbytes * (ranks - 1) /
+    ranks``.
 
     A reduce-scatter sends as many.
 
@@ -87,7 +89,8 @@ def all_gather_bytes(nbytes, ranks):
 def all_reduce_bytes(nbytes, ranks):
     """Bytes each rank sends to sum a tensor over all ranks: ``2 * nbytes * (ranks - 1) / ranks``.
 
-    The least there is: a reduce-scatter, then an all-gather. It hardly grows with the number of ranks.
+    The least there is: a reduce-scatter, then an all-gather. It hardly grows with the number of
+    ranks.
 
     Parameters
     ----------
@@ -119,7 +122,8 @@ def all_reduce_bytes(nbytes, ranks):
 
 
 def one_shot_bytes(nbytes, ranks):
-    """Bytes each rank sends when it gives its whole tensor to every other one: ``nbytes * (ranks - 1)``.
+    """Bytes each rank sends when it gives its whole tensor to every other one: ``nbytes * (ranks -
+    1)``.
 
     More bytes than the ring and one exchange instead of two, so it wins for small tensors: decode.
 
@@ -154,10 +158,11 @@ def one_shot_bytes(nbytes, ranks):
 
 
 def remote_copies(top_k, num_experts, ep, *, balanced=False):
-    """Copies of a token that leave its GPU in a dispatch: one for each *other* GPU that holds one of its experts.
+    """Copies of a token that leave its GPU in a dispatch: one for each *other* GPU that holds one
+    of its experts.
 
-    Uniform routing: `expert_ranks` ``* (1 - 1 / ep)``. Balanced (round-robin) routing spreads the experts of a token over as
-    many GPUs as it can: ``min(ep, top_k) * (1 - 1 / ep)``.
+    Uniform routing: `expert_ranks` ``* (1 - 1 / ep)``. Balanced (round-robin) routing spreads the
+    experts of a token over as many GPUs as it can: ``min(ep, top_k) * (1 - 1 / ep)``.
 
     Parameters
     ----------
@@ -180,7 +185,8 @@ def remote_copies(top_k, num_experts, ep, *, balanced=False):
 
     Notes
     -----
-    Source: hypergeometric distribution; a token goes to a GPU once, whatever number of its experts live there.
+    Source: hypergeometric distribution; a token goes to a GPU once, whatever number of its experts
+    live there.
 
     Examples
     --------

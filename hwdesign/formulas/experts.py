@@ -42,7 +42,8 @@ def expert_tokens(tokens, top_k, num_experts):
 
 
 def distinct_experts(tokens, top_k, num_experts):
-    """Expected number of experts that at least one token uses: ``E * (1 - (1 - k/E)**tokens)`` under uniform routing.
+    """Expected number of experts that at least one token uses: ``E * (1 - (1 - k/E)**tokens)``
+    under uniform routing.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def distinct_experts(tokens, top_k, num_experts):
     Returns
     -------
     float or ndarray of float, broadcast shape
-        Experts whose weights must be read [expert]; at most ``min(num_experts, tokens * top_k)``. Skewed routing lowers it.
+        Experts whose weights must be read [expert]; at most ``min(num_experts, tokens * top_k)``.
+        Skewed routing lowers it.
 
     Raises
     ------
@@ -75,9 +77,11 @@ def distinct_experts(tokens, top_k, num_experts):
 
 
 def expert_ranks(top_k, num_experts, ep):
-    """Expected number of devices that a token's experts lie on, under uniform routing without repetition.
+    """Expected number of devices that a token's experts lie on, under uniform routing without
+    repetition.
 
-    ``ep * (1 - C(E - E/ep, k) / C(E, k))``: a token misses a device when all its experts lie elsewhere.
+    ``ep * (1 - C(E - E/ep, k) / C(E, k))``: a token misses a device when all its experts lie
+    elsewhere.
 
     Parameters
     ----------

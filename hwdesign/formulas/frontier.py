@@ -1,4 +1,6 @@
-"""What is not beaten by anything else: the Pareto front of two rewards, the area under it, and two pools in step."""
+"""What is not beaten by anything else: the Pareto front of two rewards, the area under it, and two
+pools in step.
+"""
 
 import numpy as np
 
@@ -25,8 +27,8 @@ def pareto_front(*rewards):
 
     Notes
     -----
-    A point is beaten by one that is at least as good in both rewards and better in one; of equal points the first stays.
-    Source: definition.
+    A point is beaten by one that is at least as good in both rewards and better in one; of equal
+    points the first stays. Source: definition.
 
     Examples
     --------
@@ -53,7 +55,8 @@ def pareto_front(*rewards):
 
 
 def area_under(*rewards, between=(0.0, np.inf)):
-    """Area under the Pareto front of some points, as a staircase: every point gives all that is worse than it, too.
+    """Area under the Pareto front of some points, as a staircase: every point gives all that is
+    worse than it, too.
 
     Parameters
     ----------
@@ -70,7 +73,8 @@ def area_under(*rewards, between=(0.0, np.inf)):
     Raises
     ------
     ValueError
-        If there are not two rewards of one length, one is negative, or the range does not rise from a number >= 0.
+        If there are not two rewards of one length, one is negative, or the range does not rise from
+        a number >= 0.
 
     Notes
     -----
@@ -97,7 +101,8 @@ def area_under(*rewards, between=(0.0, np.inf)):
 
 
 def matched_rate(decode_rate, prefill_seconds, output_tokens):
-    """Output tokens per second and GPU, of prefill and decode GPUs together, if neither pool waits for the other.
+    """Output tokens per second and GPU, of prefill and decode GPUs together, if neither pool waits
+    for the other.
 
     Parameters
     ----------
@@ -120,8 +125,9 @@ def matched_rate(decode_rate, prefill_seconds, output_tokens):
 
     Notes
     -----
-    GPU seconds of a token add up: those of its decode step and its share of the prompt's.
-    Source: TensorRT-LLM, blog 5, "Disaggregated Serving in TensorRT LLM" (rate matching with any ratio of the pools).
+    GPU seconds of a token add up: those of its decode step and its share of the prompt's. Source:
+    TensorRT-LLM, blog 5, "Disaggregated Serving in TensorRT LLM" (rate matching with any ratio of
+    the pools).
 
     Examples
     --------

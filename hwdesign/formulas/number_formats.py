@@ -1,7 +1,7 @@
 """What a number of few bits can hold, and the nearest such number.
 
-Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0); OCP 8-bit Floating Point 1.0 (E4M3); IEEE 754-2019 (FP16, FP32). Read
-2026-11-30.
+Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0); OCP 8-bit Floating Point 1.0 (E4M3); IEEE
+754-2019 (FP16, FP32). Read 2026-11-30.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ ROUND = {
 
 @dataclass(frozen=True, kw_only=True)
 class Element:
-    """What one number of few bits can hold: the multiples of a step, which doubles from binade to binade.
+    """What one number of few bits can hold: the multiples of a step, which doubles from binade to
+    binade.
 
     Parameters
     ----------
@@ -31,7 +32,8 @@ class Element:
     mantissa_bits : int
         Bits of the mantissa that are stored [bit].
     exponents : (int, int)
-        Smallest and largest exponent of a normal number; below the smallest the step stays (subnormals).
+        Smallest and largest exponent of a normal number; below the smallest the step stays
+        (subnormals).
     largest : float
         Largest magnitude [dimensionless].
     signed : bool
@@ -63,8 +65,11 @@ class Element:
         """Every magnitude it can hold, ascending; the index is the code without its sign."""
         low, high = self.exponents
         steps = np.arange(2**self.mantissa_bits if self.zero else 0)
-        binades = (np.arange(2**self.mantissa_bits, 2 ** (self.mantissa_bits + 1)) * 2.0 ** (e - self.mantissa_bits)
-                   for e in range(low, high + 1))  # fmt: skip
+        binades = (
+            np.arange(2**self.mantissa_bits, 2 ** (self.mantissa_bits + 1))
+            * 2.0 ** (e - self.mantissa_bits)
+            for e in range(low, high + 1)
+        )
         found = np.concatenate([steps * 2.0 ** (low - self.mantissa_bits), *binades])
         return found[found <= self.largest]
 
@@ -81,23 +86,26 @@ def _element(name, bits, mantissa_bits, low, high, largest, **given):
 
 
 # INT4 is a float without binades: one step of 1 up to 7. FP16 and FP32 hold scales.
-ELEMENTS = MappingProxyType({
-    e.name: e
-    for e in (
-        _element("e2m1", 4, 1, 0, 2, 6.0),
-        _element("int4", 4, 3, 3, 2, 7.0),
-        _element("e4m3", 8, 3, -6, 8, 448.0),
-        _element("e8m0", 8, 0, -127, 127, 2.0**127, signed=False, zero=False),
-        _element("fp16", 16, 10, -14, 15, 65504.0),
-        _element("fp32", 32, 23, -126, 127, float(np.finfo(np.float32).max)),
-    )
-})  # fmt: skip
+ELEMENTS = MappingProxyType(
+    {
+        e.name: e
+        for e in (
+            _element("e2m1", 4, 1, 0, 2, 6.0),
+            _element("int4", 4, 3, 3, 2, 7.0),
+            _element("e4m3", 8, 3, -6, 8, 448.0),
+            _element("e8m0", 8, 0, -127, 127, 2.0**127, signed=False, zero=False),
+            _element("fp16", 16, 10, -14, 15, 65504.0),
+            _element("fp32", 32, 23, -126, 127, float(np.finfo(np.float32).max)),
+        )
+    }
+)
 
 
 def cast(x, element, *, rounding="nearest"):
     """Values of a small format: nearest, ties to even, what is too large becomes the largest.
 
-    A plain cast in hardware or in a library need not saturate: for E4M3 some give NaN from 465 on. Here nothing is lost so.
+    A plain cast in hardware or in a library need not saturate: for E4M3 some give NaN from 465 on.
+    Here nothing is lost so.
 
     Parameters
     ----------
@@ -142,7 +150,8 @@ def cast(x, element, *, rounding="nearest"):
 
 
 def codes(x, element):
-    """Bit patterns of values that a small format holds; the sign is the highest bit, INT4 is in two's complement.
+    """Bit patterns of values that a small format holds; the sign is the highest bit, INT4 is in
+    two's complement.
 
     Parameters
     ----------

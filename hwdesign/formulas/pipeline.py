@@ -1,9 +1,11 @@
 """Pipelines: layers split over stages, and a prompt or a batch that flows through them in chunks.
 
-A stage works on one chunk at a time, in order; a chunk enters a stage when the stage before has handed it over. What is called a
-chunk here is a micro-batch where a batch is cut instead of a prompt.
+A stage works on one chunk at a time, in order; a chunk enters a stage when the stage before has
+handed it over. What is called a chunk here is a micro-batch where a batch is cut instead of a
+prompt.
 
-Source: Y. Huang et al., "GPipe", arXiv 1811.06965, and D. Narayanan et al., arXiv 2104.04473, for the two ways to count a bubble.
+Source: Y. Huang et al., "GPipe", arXiv 1811.06965, and D. Narayanan et al., arXiv 2104.04473, for
+the two ways to count a bubble.
 """
 
 import numpy as np
@@ -12,7 +14,8 @@ from hwdesign._check import dims, finite, numbers, same_shape, scalar_or_array, 
 
 
 def bubble_share(stages, chunks):
-    """Share of the whole time that a stage idles, equal stages and equal chunks: ``(P - 1) / (C + P - 1)``.
+    """Share of the whole time that a stage idles, equal stages and equal chunks: ``(P - 1) / (C + P
+    - 1)``.
 
     Parameters
     ----------
@@ -31,7 +34,8 @@ def bubble_share(stages, chunks):
 
     Notes
     -----
-    Source: GPipe, arXiv 1811.06965, section 2.3. Megatron-LM counts by ideal time instead: `bubble_overhead`.
+    Source: GPipe, arXiv 1811.06965, section 2.3. Megatron-LM counts by ideal time instead:
+    `bubble_overhead`.
 
     Examples
     --------
@@ -43,7 +47,8 @@ def bubble_share(stages, chunks):
 
 
 def bubble_overhead(stages, chunks):
-    """Idle time over the time of a pipeline that is never idle, equal stages and equal chunks: ``(P - 1) / C``.
+    """Idle time over the time of a pipeline that is never idle, equal stages and equal chunks: ``(P
+    - 1) / C``.
 
     Parameters
     ----------
@@ -53,7 +58,8 @@ def bubble_overhead(stages, chunks):
     Returns
     -------
     float or ndarray of float, broadcast shape
-        Idle time over ideal time [dimensionless], >= 0; above 1 where there are fewer chunks than idle stages.
+        Idle time over ideal time [dimensionless], >= 0; above 1 where there are fewer chunks than
+        idle stages.
 
     Raises
     ------
@@ -62,7 +68,8 @@ def bubble_overhead(stages, chunks):
 
     Notes
     -----
-    Source: Megatron-LM, arXiv 2104.04473, section 2.2. As a share of the whole time: `bubble_share`.
+    Source: Megatron-LM, arXiv 2104.04473, section 2.2. As a share of the whole time:
+    `bubble_share`.
 
     Examples
     --------
@@ -74,7 +81,8 @@ def bubble_overhead(stages, chunks):
 
 
 def pipeline_time(stage_times, chunks):
-    """Time until the last of equal chunks has left the last stage: ``sum(stage_times) + (C - 1) max(stage_times)``.
+    """Time until the last of equal chunks has left the last stage: ``sum(stage_times) + (C - 1)
+    max(stage_times)``.
 
     Parameters
     ----------
@@ -95,8 +103,8 @@ def pipeline_time(stage_times, chunks):
 
     Notes
     -----
-    The first chunk passes all stages; from then on the slowest stage sets the beat. Handing over takes no time.
-    Source: elementary; `schedule` gives the same by simulation.
+    The first chunk passes all stages; from then on the slowest stage sets the beat. Handing over
+    takes no time. Source: elementary; `schedule` gives the same by simulation.
 
     Examples
     --------
@@ -118,7 +126,8 @@ def schedule(times, *, send=0.0):
     times : array_like of float, shape (..., C, P)
         Time of each of C chunks in each of P stages [s], >= 0.
     send : array_like of float, broadcastable to (..., C)
-        Time from the end of a chunk in a stage until the next stage has it [s]; the stage works on meanwhile.
+        Time from the end of a chunk in a stage until the next stage has it [s]; the stage works on
+        meanwhile.
 
     Returns
     -------
@@ -132,8 +141,8 @@ def schedule(times, *, send=0.0):
 
     Notes
     -----
-    A chunk starts as soon as its stage is free and the stage before has handed it over. Chunks stay in order.
-    Source: elementary.
+    A chunk starts as soon as its stage is free and the stage before has handed it over. Chunks stay
+    in order. Source: elementary.
 
     Examples
     --------
@@ -215,8 +224,9 @@ def split_layers(costs, stages, *, first=0.0, last=0.0):
     Returns
     -------
     tuple of int
-        Layers of each stage [layer]; they sum to n. Of the splits whose largest stage is smallest it is the most even one (least
-        sum of squares), and of those the one with more layers in front.
+        Layers of each stage [layer]; they sum to n. Of the splits whose largest stage is smallest
+        it is the most even one (least sum of squares), and of those the one with more layers in
+        front.
 
     Raises
     ------
@@ -225,9 +235,10 @@ def split_layers(costs, stages, *, first=0.0, last=0.0):
 
     Notes
     -----
-    Dynamic programming over (layers placed, stages filled), twice: for the largest stage, then for the sum of squares below it.
-    With equal chunks the sum of the stages is fixed, so the split with the smallest maximum has the least `pipeline_time`.
-    Source: the linear partition problem, e.g. S. Skiena, "The Algorithm Design Manual".
+    Dynamic programming over (layers placed, stages filled), twice: for the largest stage, then for
+    the sum of squares below it. With equal chunks the sum of the stages is fixed, so the split with
+    the smallest maximum has the least `pipeline_time`. Source: the linear partition problem, e.g.
+    S. Skiena, "The Algorithm Design Manual".
 
     Examples
     --------
@@ -269,7 +280,9 @@ def _squares(cost, largest):
 
 
 def _fill(stage, n, stages, join):
-    """Least joined value of all stages, and the layers of each; of equal values the one with most layers in front."""
+    """Least joined value of all stages, and the layers of each; of equal values the one with most
+    layers in front.
+    """
     best, take = np.full((stages + 1, n + 1), np.inf), np.zeros((stages, n + 1), dtype=int)
     best[stages, n] = 0.0
     for s in reversed(range(stages)):

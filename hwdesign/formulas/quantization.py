@@ -1,10 +1,12 @@
 """Numbers in few bits: elements with block scales, and the error they leave.
 
-An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and NVFP4 has one more for the
-whole tensor; ``element * scale * tensor scale`` is the number. All is computed in float64; what is stored is exact in its format.
+An element is a small float (or integer) of few bits. A block of neighbours shares a scale, and
+NVFP4 has one more for the whole tensor; ``element * scale * tensor scale`` is the number. All is
+computed in float64; what is stored is exact in its format.
 
-Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0, MXFP4, MXFP8); OCP 8-bit Floating Point 1.0 (E4M3); NVIDIA, "Introducing
-NVFP4" (2025) and arXiv 2509.25149 (NVFP4); DeepSeek-V3, arXiv 2412.19437 (FP8 blocks). Read 2026-11-30.
+Sources: OCP Microscaling Formats (MX) 1.0 (E2M1, E8M0, MXFP4, MXFP8); OCP 8-bit Floating Point 1.0
+(E4M3); NVIDIA, "Introducing NVFP4" (2025) and arXiv 2509.25149 (NVFP4); DeepSeek-V3, arXiv
+2412.19437 (FP8 blocks). Read 2026-11-30.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ from hwdesign.formulas.number_formats import ELEMENTS, ROUND, cast, codes
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How a tensor is stored in few bits: the element, the block that shares a scale, and how the scale is chosen.
+    """How a tensor is stored in few bits: the element, the block that shares a scale, and how the
+    scale is chosen.
 
     Parameters
     ----------
@@ -27,13 +30,16 @@ class Scheme:
     element, scale : str
         Names in `ELEMENTS` of the element and of the scale.
     block : tuple of int, optional
-        Rows and columns that share a scale [element]; None for the whole tensor. A row runs along K, over which a GEMM sums.
+        Rows and columns that share a scale [element]; None for the whole tensor. A row runs along
+        K, over which a GEMM sums.
     reach : float
-        Element value that the largest magnitude of a block is scaled to, before the scale is rounded.
+        Element value that the largest magnitude of a block is scaled to, before the scale is
+        rounded.
     rounding : str
         Of the scale: "nearest", "down" or "up".
     tensor_scale : bool
-        Whether the whole tensor has an FP32 scale besides, which takes the largest block scale to the largest of its format.
+        Whether the whole tensor has an FP32 scale besides, which takes the largest block scale to
+        the largest of its format.
 
     Examples
     --------
@@ -61,7 +67,8 @@ class Scheme:
             sides = tuple(self.block) if isinstance(self.block, tuple | list) else (self.block,)
             if len(sides) != 2:
                 raise ValueError(
-                    f"block must be two whole numbers, rows and columns, or None, got {self.block!r}"
+                    "block must be two whole numbers, rows and columns, or None, got "
+                    f"{self.block!r}"
                 )
             object.__setattr__(
                 self, "block", tuple(whole(**{"block rows": sides[0], "block columns": sides[1]}))
@@ -69,7 +76,9 @@ class Scheme:
 
     @property
     def bytes(self):
-        """Stored size of an element, its share of the block scale included [byte]; one scale a tensor is not counted."""
+        """Stored size of an element, its share of the block scale included [byte]; one scale a
+        tensor is not counted.
+        """
         share = ELEMENTS[self.scale].bits / (self.block[0] * self.block[1]) if self.block else 0
         return (ELEMENTS[self.element].bits + share) / 8
 
@@ -78,19 +87,22 @@ def _scheme(name, element, scale, block, reach, **given):
     return Scheme(name=name, element=element, scale=scale, block=block, reach=reach, **given)
 
 
-# The MX formats divide by the largest power of two of the element, 4 and 256, and round down; so some blocks saturate.
-SCHEMES = MappingProxyType({
-    s.name: s
-    for s in (
-        _scheme("nvfp4", "e2m1", "e4m3", (1, 16), 6.0, tensor_scale=True),
-        _scheme("mxfp4", "e2m1", "e8m0", (1, 32), 4.0, rounding="down"),
-        _scheme("mxfp8", "e4m3", "e8m0", (1, 32), 256.0, rounding="down"),
-        _scheme("fp8", "e4m3", "fp32", None, 448.0),
-        _scheme("fp8_1x128", "e4m3", "fp32", (1, 128), 448.0),
-        _scheme("fp8_128x128", "e4m3", "fp32", (128, 128), 448.0),
-        _scheme("int4_g128", "int4", "fp16", (1, 128), 7.0),
-    )
-})  # fmt: skip
+# The MX formats divide by the largest power of two of the element, 4 and 256, and round down; so
+# some blocks saturate.
+SCHEMES = MappingProxyType(
+    {
+        s.name: s
+        for s in (
+            _scheme("nvfp4", "e2m1", "e4m3", (1, 16), 6.0, tensor_scale=True),
+            _scheme("mxfp4", "e2m1", "e8m0", (1, 32), 4.0, rounding="down"),
+            _scheme("mxfp8", "e4m3", "e8m0", (1, 32), 256.0, rounding="down"),
+            _scheme("fp8", "e4m3", "fp32", None, 448.0),
+            _scheme("fp8_1x128", "e4m3", "fp32", (1, 128), 448.0),
+            _scheme("fp8_128x128", "e4m3", "fp32", (128, 128), 448.0),
+            _scheme("int4_g128", "int4", "fp16", (1, 128), 7.0),
+        )
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,35 +148,39 @@ class Encoded:
 
 
 def encode(x, scheme, *, scales=None, tensor_scale=None):
-    """A tensor in few bits: scales from the largest magnitude of each block, then the nearest elements.
+    """A tensor in few bits: scales from the largest magnitude of each block, then the nearest
+    elements.
 
     Parameters
     ----------
     x : array_like of float, shape (..., rows, columns)
-        Finite numbers within FP32; columns run along K. The last two axes must be multiples of the block's sides.
+        Finite numbers within FP32; columns run along K. The last two axes must be multiples of the
+        block's sides.
     scheme : str, Precision or Scheme
         One of `SCHEMES`, or your own.
     scales : array_like of float, optional
         Block scales to use, as from calibration; by default from `x`.
     tensor_scale : float, optional
-        Scale of the tensor to use, rounded to FP32; by default from `x`. If it is too small for `x`, block scales become the
-        largest of their format, and numbers are cut: `saturated` says which.
+        Scale of the tensor to use, rounded to FP32; by default from `x`. If it is too small for
+        `x`, block scales become the largest of their format, and numbers are cut: `saturated` says
+        which.
 
     Returns
     -------
     Encoded
-        Elements and scales; `decode` gives the numbers back, `saturated` says which were out of reach.
+        Elements and scales; `decode` gives the numbers back, `saturated` says which were out of
+        reach.
 
     Raises
     ------
     ValueError
-        If `x` is empty, holds NaN, infinity or more than the scales can reach, its shape does not fit the block, or a given scale
-        is not of its format.
+        If `x` is empty, holds NaN, infinity or more than the scales can reach, its shape does not
+        fit the block, or a given scale is not of its format.
 
     Notes
     -----
-    Source: the head of this module. A scale that would round to zero becomes the smallest of its format, so a block of zeros
-    has one as well.
+    Source: the head of this module. A scale that would round to zero becomes the smallest of its
+    format, so a block of zeros has one as well.
 
     Examples
     --------
@@ -227,7 +243,8 @@ def decode(encoded):
 
 
 def saturated(x, encoded):
-    """Which numbers lie beyond the largest that their block can hold, because its scale was rounded down or given.
+    """Which numbers lie beyond the largest that their block can hold, because its scale was rounded
+    down or given.
 
     Parameters
     ----------
@@ -239,7 +256,8 @@ def saturated(x, encoded):
     Returns
     -------
     ndarray of bool, shape of x
-        True where the magnitude was cut [dimensionless]; what FP32 rounding of a scale cuts, a few parts in 10^7, is not counted.
+        True where the magnitude was cut [dimensionless]; what FP32 rounding of a scale cuts, a few
+        parts in 10^7, is not counted.
 
     Raises
     ------
@@ -276,7 +294,8 @@ def sqnr(x, stored):
     Returns
     -------
     float
-        Ratio [dB]: 20 dB is an error of a tenth (root mean square), 6.02 dB halve it. Infinite where nothing was lost.
+        Ratio [dB]: 20 dB is an error of a tenth (root mean square), 6.02 dB halve it. Infinite
+        where nothing was lost.
 
     Raises
     ------
@@ -320,7 +339,8 @@ def _block_max(x, block):
     rows, columns = block
     if x.ndim == 0 or x.shape[-1] % columns or (rows > 1 and (x.ndim < 2 or x.shape[-2] % rows)):
         raise ValueError(
-            f"x must have sides that are multiples of the block {rows} x {columns}, got shape {x.shape}"
+            f"x must have sides that are multiples of the block {rows} x {columns}, got shape "
+            f"{x.shape}"
         )
     if rows == 1:
         return np.abs(x).reshape(*x.shape[:-1], -1, columns).max(-1)
@@ -349,7 +369,8 @@ def _tensor_scale(x, scheme, given):
     given = finite("tensor_scale", given)
     if (given > ELEMENTS["fp32"].largest).any():
         raise ValueError(
-            f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got {given.max():g}"
+            f"tensor_scale must be at most {ELEMENTS['fp32'].largest:.4g} (FP32), got "
+            f"{given.max():g}"
         )
     return float(_scale("tensor_scale", cast(given, "fp32"), "fp32", ()))
 

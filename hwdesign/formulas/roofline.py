@@ -1,15 +1,17 @@
 """The roofline of a matrix multiplication (GEMM), ``C[m, n] = A[m, k] @ B[k, n]``.
 
-A holds the inputs, B the weights, C the outputs; `a`, `b`, `c` are the stored sizes of one element of each [byte].
-Dimensions broadcast against each other like the arguments of a NumPy ufunc.
+A holds the inputs, B the weights, C the outputs; `a`, `b`, `c` are the stored sizes of one element
+of each [byte]. Dimensions broadcast against each other like the arguments of a NumPy ufunc.
 
-One identity carries the room. Divide the bytes by the FLOP and every dimension pays for exactly one operand::
+One identity carries the room. Divide the bytes by the FLOP and every dimension pays for exactly one
+operand::
 
     1 / intensity = (a / n + b / m + c / k) / 2
 
-Reading A is shared by the n columns of B, reading B by the m rows of A, writing C by the k steps of the sum. The
-smallest of n/a, m/b and k/c therefore sets the ceiling. Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an
-insightful visual performance model for multicore architectures", Communications of the ACM 52(4), 2009.
+Reading A is shared by the n columns of B, reading B by the m rows of A, writing C by the k steps of
+the sum. The smallest of n/a, m/b and k/c therefore sets the ceiling. Source: S. Williams, A.
+Waterman, D. Patterson, "Roofline: an insightful visual performance model for multicore
+architectures", Communications of the ACM 52(4), 2009.
 """
 
 import numpy as np
@@ -176,7 +178,14 @@ def intensity(flops, moved):
 
     Examples
     --------
-    >>> round(float(intensity(gemm_flops(256, 8192, 512), gemm_bytes(256, 8192, 512, a=0.5625, b=0.5625, c=1.0))))
+    >>> round(
+    ...     float(
+    ...         intensity(
+    ...             gemm_flops(256, 8192, 512),
+    ...             gemm_bytes(256, 8192, 512, a=0.5625, b=0.5625, c=1.0),
+    ...         )
+    ...     )
+    ... )
     474
     """
     flops, moved = positive(flops=flops, moved=moved)
@@ -184,7 +193,8 @@ def intensity(flops, moved):
 
 
 def gemm_intensity(m, n, k, *, a, b, c):
-    """Intensity of a GEMM by the harmonic identity ``2 / (a/n + b/m + c/k)``; a dimension may be infinite.
+    """Intensity of a GEMM by the harmonic identity ``2 / (a/n + b/m + c/k)``; a dimension may be
+    infinite.
 
     Parameters
     ----------
@@ -311,7 +321,13 @@ def bound_time(flops, moved, *, peak_flops, bandwidth):
 
     Examples
     --------
-    >>> round(float(bound_time(gemm_flops(256, 8192, 512), 4530176.0, peak_flops=15e15, bandwidth=8e12)) * 1e6, 3)
+    >>> round(
+    ...     float(
+    ...         bound_time(gemm_flops(256, 8192, 512), 4530176.0, peak_flops=15e15, bandwidth=8e12)
+    ...     )
+    ...     * 1e6,
+    ...     3,
+    ... )
     0.566
     """
     flops, moved = positive(flops=flops, moved=moved)
@@ -320,10 +336,12 @@ def bound_time(flops, moved, *, peak_flops, bandwidth):
 
 
 def critical_dimension(ridge_point, element_bytes):
-    """Smallest dimension that can reach the ridge when the other two are infinite: ``ridge_point * element_bytes / 2``.
+    """Smallest dimension that can reach the ridge when the other two are infinite: ``ridge_point *
+    element_bytes / 2``.
 
-    The dimension pays for one operand (see the module's identity): m for the weights B, n for the inputs A, k for the
-    outputs C. Below this size no choice of the other two makes the GEMM compute-bound.
+    The dimension pays for one operand (see the module's identity): m for the weights B, n for the
+    inputs A, k for the outputs C. Below this size no choice of the other two makes the GEMM
+    compute-bound.
 
     Parameters
     ----------
@@ -395,10 +413,11 @@ def break_even_k(m, n, *, ridge_point, a, b, c):
 
 
 def break_even_n(wide_peak, narrow_peak, *, bandwidth, moved):
-    """Output width beyond which a faster format pays for one more pass over the inputs, when math sets the time.
+    """Output width beyond which a faster format pays for one more pass over the inputs, when math
+    sets the time.
 
-    ``moved / (2 * bandwidth) / (1 / wide_peak - 1 / narrow_peak)``: the pass moves `m k moved` bytes, the product saves
-    `2 m n k (1 / wide_peak - 1 / narrow_peak)`; m and k cancel.
+    ``moved / (2 * bandwidth) / (1 / wide_peak - 1 / narrow_peak)``: the pass moves `m k moved`
+    bytes, the product saves `2 m n k (1 / wide_peak - 1 / narrow_peak)`; m and k cancel.
 
     Parameters
     ----------
@@ -439,7 +458,8 @@ def break_even_n(wide_peak, narrow_peak, *, bandwidth, moved):
 
 
 def break_even_area(extra_seconds, *, bandwidth, wide_bytes, narrow_bytes):
-    """Weights beyond which a smaller format pays for a longer fixed time, when reading the weights sets the time.
+    """Weights beyond which a smaller format pays for a longer fixed time, when reading the weights
+    sets the time.
 
     ``extra_seconds * bandwidth / (wide_bytes - narrow_bytes)``
 
@@ -481,14 +501,16 @@ def break_even_area(extra_seconds, *, bandwidth, wide_bytes, narrow_bytes):
 
 
 def amdahl_speedup(share, gain):
-    """Speed-up of a whole when only a share of its time gets faster: ``1 / (1 - share + share / gain)``.
+    """Speed-up of a whole when only a share of its time gets faster: ``1 / (1 - share + share /
+    gain)``.
 
     Parameters
     ----------
     share : array_like of float
         Share of the time that gets faster [dimensionless], between 0 and 1.
     gain : array_like of float
-        How many times as fast that share gets [dimensionless], > 0; infinity gives the limit ``1 / (1 - share)``.
+        How many times as fast that share gets [dimensionless], > 0; infinity gives the limit ``1 /
+        (1 - share)``.
 
     Returns
     -------

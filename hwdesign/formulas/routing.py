@@ -1,9 +1,11 @@
-"""How unevenly tokens meet experts and devices: routing drawn by a seeded simulation, and where experts are placed.
+"""How unevenly tokens meet experts and devices: routing drawn by a seeded simulation, and where
+experts are placed.
 
-A placement is an array of expert numbers, one row a device, one column a slot. An expert may stand in several slots: it then has
-copies, which share its tokens.
+A placement is an array of expert numbers, one row a device, one column a slot. An expert may stand
+in several slots: it then has copies, which share its tokens.
 
-Source: elementary probability; DeepSeek's balancer (deepseek-ai/EPLB, commit d52c72d) for the two greedy rules, in our words.
+Source: elementary probability; DeepSeek's balancer (deepseek-ai/EPLB, commit d52c72d) for the two
+greedy rules, in our words.
 """
 
 import numpy as np
@@ -14,7 +16,8 @@ CHUNK = 4096  # tokens drawn at once, which bounds the memory
 
 
 def zipf_shares(num_experts, exponent):
-    """Popularity of experts by Zipf's law: the share of the one of rank r is proportional to ``r**-exponent``.
+    """Popularity of experts by Zipf's law: the share of the one of rank r is proportional to
+    ``r**-exponent``.
 
     Parameters
     ----------
@@ -51,7 +54,8 @@ def zipf_shares(num_experts, exponent):
 
 
 def routed_tokens(tokens, top_k, num_experts, *, exponent=0.0, draws=1, seed=0):
-    """Tokens that each expert receives, drawn at random: a token takes `top_k` different experts, popular ones more often.
+    """Tokens that each expert receives, drawn at random: a token takes `top_k` different experts,
+    popular ones more often.
 
     Parameters
     ----------
@@ -69,7 +73,8 @@ def routed_tokens(tokens, top_k, num_experts, *, exponent=0.0, draws=1, seed=0):
     Returns
     -------
     ndarray of int, shape (draws, num_experts)
-        Tokens an expert receives [token], the most popular expert first; a row sums to ``tokens * top_k``.
+        Tokens an expert receives [token], the most popular expert first; a row sums to ``tokens *
+        top_k``.
 
     Raises
     ------
@@ -78,10 +83,10 @@ def routed_tokens(tokens, top_k, num_experts, *, exponent=0.0, draws=1, seed=0):
 
     Notes
     -----
-    A token takes one expert after the other, each with a chance proportional to its share of those that are left. That is a
-    race: expert e arrives after an exponential time of rate `share[e]`, and the first `top_k` win. Tokens choose independently,
-    which those of one real batch do not quite.
-    Source: P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006.
+    A token takes one expert after the other, each with a chance proportional to its share of those
+    that are left. That is a race: expert e arrives after an exponential time of rate `share[e]`,
+    and the first `top_k` win. Tokens choose independently, which those of one real batch do not
+    quite. Source: P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006.
 
     Examples
     --------
@@ -122,7 +127,8 @@ def imbalance(loads):
     Returns
     -------
     float or ndarray of float, shape (...)
-        Ratio [dimensionless], >= 1. Where all wait for the last it is how much longer the work takes than with equal loads.
+        Ratio [dimensionless], >= 1. Where all wait for the last it is how much longer the work
+        takes than with equal loads.
 
     Raises
     ------
@@ -168,8 +174,8 @@ def even_placement(num_experts, devices, *, seed=None):
 
     Notes
     -----
-    Source: what engines do by default. The most popular experts have neighbouring numbers only in our simulation, so shuffle
-    them where popularity differs.
+    Source: what engines do by default. The most popular experts have neighbouring numbers only in
+    our simulation, so shuffle them where popularity differs.
 
     Examples
     --------
@@ -188,10 +194,11 @@ def even_placement(num_experts, devices, *, seed=None):
 
 
 def balanced_placement(loads, devices, *, slots=None):
-    """Copies for the hottest experts, and all of them spread so that devices are loaded alike: two greedy rules.
+    """Copies for the hottest experts, and all of them spread so that devices are loaded alike: two
+    greedy rules.
 
-    First: a spare slot goes to the expert with the largest load a copy, again and again. Then: from the hottest copy down, each
-    goes to the device with the least load that still has a free slot.
+    First: a spare slot goes to the expert with the largest load a copy, again and again. Then: from
+    the hottest copy down, each goes to the device with the least load that still has a free slot.
 
     Parameters
     ----------
@@ -210,7 +217,8 @@ def balanced_placement(loads, devices, *, slots=None):
     Raises
     ------
     ValueError
-        If the loads are no list of numbers >= 0, there are fewer slots than experts, or `devices` does not divide `slots`.
+        If the loads are no list of numbers >= 0, there are fewer slots than experts, or `devices`
+        does not divide `slots`.
 
     Notes
     -----
@@ -225,14 +233,16 @@ def balanced_placement(loads, devices, *, slots=None):
     loads = finite("loads", loads)
     if loads.ndim != 1 or not loads.size:
         raise ValueError(
-            f"loads must be a list of numbers >= 0, got shape {loads.shape}; sum over the draws first"
+            f"loads must be a list of numbers >= 0, got shape {loads.shape}; sum over the "
+            "draws first"
         )
     if (loads < 0).any():
         raise ValueError(f"loads must be a list of numbers >= 0, got {loads.min():g}")
     devices, slots = whole(devices=devices, slots=loads.size if slots is None else slots)
     if slots < loads.size or slots % devices:
         raise ValueError(
-            f"slots must be at least {loads.size} and a multiple of devices = {devices}, got {slots}"
+            f"slots must be at least {loads.size} and a multiple of devices = {devices}, got "
+            f"{slots}"
         )
     copies = np.ones(loads.size, dtype=np.int64)
     for _ in range(slots - loads.size):
@@ -249,7 +259,8 @@ def balanced_placement(loads, devices, *, slots=None):
 
 
 def device_loads(tokens, placement):
-    """Pairs of a token and an expert that each device works on; copies of an expert share its tokens equally.
+    """Pairs of a token and an expert that each device works on; copies of an expert share its
+    tokens equally.
 
     Parameters
     ----------
@@ -291,7 +302,8 @@ def touched_slots(tokens, placement, *, spread=True):
     placement : array_like of int, shape (devices, slots)
         Expert in each slot.
     spread : bool
-        Whether tokens of an expert go to all its copies in turn (loads are even), or to the first alone (few weights are read).
+        Whether tokens of an expert go to all its copies in turn (loads are even), or to the first
+        alone (few weights are read).
 
     Returns
     -------
@@ -309,7 +321,10 @@ def touched_slots(tokens, placement, *, spread=True):
 
     Examples
     --------
-    >>> touched_slots([6, 0, 1], [[0, 1], [0, 2]]).tolist(), touched_slots([6, 0, 1], [[0, 1], [0, 2]], spread=False).tolist()
+    >>> (
+    ...     touched_slots([6, 0, 1], [[0, 1], [0, 2]]).tolist(),
+    ...     touched_slots([6, 0, 1], [[0, 1], [0, 2]], spread=False).tolist(),
+    ... )
     ([1, 2], [1, 1])
     """
     tokens, placement, copies = _placed(tokens, placement)
@@ -335,6 +350,7 @@ def _placed(tokens, placement):
     )
     if not (copies > 0).all():
         raise ValueError(
-            f"placement must be a table that holds each of the {tokens.shape[-1]} experts, got {placement}"
+            f"placement must be a table that holds each of the {tokens.shape[-1]} experts, got "
+            f"{placement}"
         )
     return tokens, placement.astype(np.int64), copies

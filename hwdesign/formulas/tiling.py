@@ -9,7 +9,8 @@ from hwdesign._check import dims, numbers, same_shape, scalar_or_array
 
 
 def pad(size, multiple):
-    """The smallest multiple of `multiple` that is at least `size`: ``ceil(size / multiple) * multiple``.
+    """The smallest multiple of `multiple` that is at least `size`: ``ceil(size / multiple) *
+    multiple``.
 
     Parameters
     ----------
@@ -44,7 +45,8 @@ def pad(size, multiple):
 
 
 def tile_efficiency(m, n, *, tile_m, tile_n):
-    """Share of the launched tiles that holds outputs: ``m * n / (pad(m, tile_m) * pad(n, tile_n))``.
+    """Share of the launched tiles that holds outputs: ``m * n / (pad(m, tile_m) * pad(n,
+    tile_n))``.
 
     Parameters
     ----------
@@ -139,7 +141,10 @@ def wave_efficiency(m, n, *, tile_m, tile_n, sms):
 
     Examples
     --------
-    >>> [round(float(wave_efficiency(n, n, tile_m=256, tile_n=128, sms=108)), 3) for n in (1792, 1793)]
+    >>> [
+    ...     round(float(wave_efficiency(n, n, tile_m=256, tile_n=128, sms=108)), 3)
+    ...     for n in (1792, 1793)
+    ... ]
     [0.907, 0.556]
     """
     m, n, tile_m, tile_n, sms = dims(m=m, n=n, tile_m=tile_m, tile_n=tile_n, sms=sms)
@@ -148,10 +153,12 @@ def wave_efficiency(m, n, *, tile_m, tile_n, sms):
 
 
 def cluster_efficiency(n, *, tile, cluster, idle):
-    """Share of the time spent on outputs where tiles of `tile` columns run in clusters of `cluster` columns.
+    """Share of the time spent on outputs where tiles of `tile` columns run in clusters of `cluster`
+    columns.
 
-    ``n / (filled + idle * (pad(n, cluster) - filled))`` with ``filled = pad(n, tile)``: a tile that is only partly filled costs
-    as much as a full one; a tile of the last cluster without any output costs the share `idle` of that.
+    ``n / (filled + idle * (pad(n, cluster) - filled))`` with ``filled = pad(n, tile)``: a tile that
+    is only partly filled costs as much as a full one; a tile of the last cluster without any output
+    costs the share `idle` of that.
 
     Parameters
     ----------
@@ -160,8 +167,8 @@ def cluster_efficiency(n, *, tile, cluster, idle):
     tile, cluster : int
         Columns of a tile and of a cluster [element]; `cluster` is a multiple of `tile`.
     idle : array_like of float
-        Cost of a reserved tile without outputs, as a share of a full one [dimensionless], between 0 and 1: at 0 only the period
-        of the tile is left, at 1 only that of the cluster.
+        Cost of a reserved tile without outputs, as a share of a full one [dimensionless], between 0
+        and 1: at 0 only the period of the tile is left, at 1 only that of the cluster.
 
     Returns
     -------
@@ -175,7 +182,8 @@ def cluster_efficiency(n, *, tile, cluster, idle):
 
     Notes
     -----
-    Source: the effective tiles of guideline 2 of the post, 2 x 128 for clusterMMA and 2 x 256 for the CGA; `idle` is this book's.
+    Source: the effective tiles of guideline 2 of the post, 2 x 128 for clusterMMA and 2 x 256 for
+    the CGA; `idle` is this book's.
 
     Examples
     --------

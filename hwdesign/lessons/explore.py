@@ -1,7 +1,8 @@
 """A slider that moves a figure with and without a kernel.
 
-On the static page: all frames are drawn beforehand and a few lines of script swap them. In a live kernel: an ipywidgets
-slider that draws anew at each move. The same object is both; the viewer takes the form it can run.
+On the static page: all frames are drawn beforehand and a few lines of script swap them. In a live
+kernel: an ipywidgets slider that draws anew at each move. The same object is both; the viewer takes
+the form it can run.
 """
 
 import html
@@ -18,7 +19,8 @@ _SCRIPT = """
 (() => {
   const box = document.getElementById("%s");
   const frames = JSON.parse(box.querySelector("script.hw-frames").textContent);
-  const image = box.querySelector("img.hw-frame"), slider = box.querySelector("input"), text = box.querySelector("output");
+  const image = box.querySelector("img.hw-frame"), slider = box.querySelector("input");
+  const text = box.querySelector("output");
   slider.addEventListener("input", () => {
     const frame = frames[slider.value];
     image.src = frame.src; image.alt = frame.alt;
@@ -29,7 +31,9 @@ _SCRIPT = """
 
 
 def _finite(value):
-    """The same numbers in lists and mappings, with None for what JSON cannot hold: NaN and infinity."""
+    """The same numbers in lists and mappings, with None for what JSON cannot hold: NaN and
+    infinity.
+    """
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -39,7 +43,9 @@ def _finite(value):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One position of a slider: its axes, alt text, one sentence, and the numbers behind them in SI units."""
+    """One position of a slider: its axes, alt text, one sentence, and the numbers behind them in SI
+    units.
+    """
 
     ax: object
     alt: str
@@ -73,7 +79,13 @@ class Explorer:
     Examples
     --------
     >>> from hwdesign.lessons.style import axes
-    >>> Explorer("demo", "size", ["1", "2"], lambda i: Frame(ax=axes(), alt=f"a {i}", text=""), caption="")
+    >>> Explorer(
+    ...     "demo",
+    ...     "size",
+    ...     ["1", "2"],
+    ...     lambda i: Frame(ax=axes(), alt=f"a {i}", text=""),
+    ...     caption="",
+    ... )
     <Explorer demo: size over 1 to 2>
     """
 
@@ -110,14 +122,18 @@ class Explorer:
         labels = " ".join(badge(kind) for kind in self.kinds)
         return (
             f'<figure class="hw-explorer" id="{key}" data-explorer="{self.name}">'
-            f'<div class="hw-explorer-stage"><img class="hw-frame" alt="{html.escape(first["alt"])}" src="{first["src"]}"></div>'
+            '<div class="hw-explorer-stage"><img class="hw-frame" '
+            f'alt="{html.escape(first["alt"])}" src="{first["src"]}"></div>'
             f'<label class="hw-explorer-control"><span>{html.escape(self.control)}</span> '
-            f'<input type="range" min="0" max="{last}" value="0" step="1" aria-valuetext="{html.escape(first["value"])}">'
+            f'<input type="range" min="0" max="{last}" value="0" step="1" '
+            f'aria-valuetext="{html.escape(first["value"])}">'
             f'</label> <output aria-live="polite">{html.escape(first["text"])}</output>'
-            '<p class="hw-explorer-note">The slider works on this page without a kernel: drag it, or focus it and use the '
+            '<p class="hw-explorer-note">The slider works on this page without a kernel: drag '
+            "it, or focus it and use the "
             "arrow keys. To change the numbers behind it, open the notebook in Colab or Binder.</p>"
             f"<figcaption>{labels} {self.caption}</figcaption>"
-            f'<script type="application/json" class="hw-frames">{data}</script><script>{_SCRIPT % key}</script></figure>'
+            '<script type="application/json" '
+            f'class="hw-frames">{data}</script><script>{_SCRIPT % key}</script></figure>'
         )
 
     def widget(self):
@@ -136,7 +152,10 @@ class Explorer:
 
         def redraw(_=None):
             frame = self.draw(slider.value)
-            image = f'<img alt="{html.escape(frame.alt)}" style="max-width:100%" src="{webp_uri(frame.ax)}">'
+            image = (
+                f'<img alt="{html.escape(frame.alt)}" style="max-width:100%" '
+                f'src="{webp_uri(frame.ax)}">'
+            )
             picture.value = f"{image}<p>{html.escape(frame.text)}</p>"
 
         slider.observe(redraw, names="value")

@@ -20,13 +20,26 @@ from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Run, load_run, shi
 from hwdesign.measure.suite import SIZES, layer_gemm_shapes
 
 __all__ = [
-    "cache_reads", "exchanges", "exchanges_of", "fine_of", "fine_sweeps", "format_gemms", "formats_of", "layer_gemms",
-    "machine_sweeps", "pipelines", "pipelines_of", "pipelines_predicted", "siblings_of", "sweep_of",
-]  # fmt: skip
+    "cache_reads",
+    "exchanges",
+    "exchanges_of",
+    "fine_of",
+    "fine_sweeps",
+    "format_gemms",
+    "formats_of",
+    "layer_gemms",
+    "machine_sweeps",
+    "pipelines",
+    "pipelines_of",
+    "pipelines_predicted",
+    "siblings_of",
+    "sweep_of",
+]
 
 
 def machine_sweeps(*, rounds=1, stored=None):
-    """Figure 4 on a machine: GEMMs with K swept at fixed M and N, then N at fixed M and K, and two copies.
+    """Figure 4 on a machine: GEMMs with K swept at fixed M and N, then N at fixed M and K, and two
+    copies.
 
     Parameters
     ----------
@@ -67,7 +80,8 @@ def machine_sweeps(*, rounds=1, stored=None):
 
 
 def fine_sweeps(*, rounds=2, stored=None):
-    """Figure 5 on a machine: GEMMs with N swept in fine steps at fixed M and K, in each format that shows the machine's blocks.
+    """Figure 5 on a machine: GEMMs with N swept in fine steps at fixed M and K, in each format that
+    shows the machine's blocks.
 
     Parameters
     ----------
@@ -115,7 +129,8 @@ def fine_sweeps(*, rounds=2, stored=None):
 
 
 def layer_gemms(*, rounds=1, stored=None):
-    """The four GEMMs of a layer on a machine, for hidden sizes that grow by twos, at a few numbers of tokens.
+    """The four GEMMs of a layer on a machine, for hidden sizes that grow by twos, at a few numbers
+    of tokens.
 
     Parameters
     ----------
@@ -169,7 +184,8 @@ def format_gemms(*, rounds=2, stored=None):
     Returns
     -------
     Run
-        Measurements [s], flagged where a narrow format is hardly faster than a wide one; `formats_of` sorts them.
+        Measurements [s], flagged where a narrow format is hardly faster than a wide one;
+        `formats_of` sorts them.
 
     Raises
     ------
@@ -229,11 +245,14 @@ def _sizes(backend):
 
 
 def _gemms(run, needed, *, every=False):
-    """The GEMMs of a run in the backend of its sweeps, in their format or in every one, with their sizes."""
+    """The GEMMs of a run in the backend of its sweeps, in their format or in every one, with their
+    sizes.
+    """
     gemms = [m for m in run.measurements if m.operation == "gemm"]
     if not gemms:
         raise ValueError(
-            f"run must hold {needed}, got none of {len(run.measurements)} measurements of {run.machine}"
+            f"run must hold {needed}, got none of {len(run.measurements)} measurements of "
+            f"{run.machine}"
         )
     backend = gemms[0].backend
     formats = [m.precision for m in gemms if m.backend == backend]
@@ -321,7 +340,8 @@ def fine_of(run):
             found.setdefault(precision, [chosen[n] for n in sorted(chosen)])
     if not found:
         raise ValueError(
-            f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; record it again"
+            f"run must hold N in fine steps, got none in {len(gemms)} GEMMs of {run.machine}; "
+            "record it again"
         )
     return found
 
@@ -367,7 +387,8 @@ def formats_of(run):
 
 
 def siblings_of(run):
-    """Time of all layers of models with equal parameters, from narrow and deep to wide and shallow, by number of tokens.
+    """Time of all layers of models with equal parameters, from narrow and deep to wide and shallow,
+    by number of tokens.
 
     Parameters
     ----------
@@ -377,8 +398,8 @@ def siblings_of(run):
     Returns
     -------
     dict of int to dict of (int, int) to float
-        Tokens to (hidden size [element], layers) to the time of the four GEMMs of every layer [s]. The widest sibling has the
-        fewest layers, four; halving the width takes four times as many.
+        Tokens to (hidden size [element], layers) to the time of the four GEMMs of every layer [s].
+        The widest sibling has the fewest layers, four; halving the width takes four times as many.
 
     Raises
     ------
@@ -402,7 +423,8 @@ def siblings_of(run):
         lost = [f"{m} x {n} x {k}" for n, k in layer_gemm_shapes(h) if (m, n, k) not in times]
         if lost:
             raise ValueError(
-                f"run must hold the GEMMs of a layer, got none of {', '.join(lost)} on {run.machine}; record it again"
+                f"run must hold the GEMMs of a layer, got none of {', '.join(lost)} on "
+                f"{run.machine}; record it again"
             )
         found.setdefault(m, {})[h, layers] = layers * sum(
             times[m, n, k] for n, k in layer_gemm_shapes(h)

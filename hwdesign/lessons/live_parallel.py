@@ -1,4 +1,6 @@
-"""What the notebooks measure of several processors, and of a cache: live in a reader's kernel, the stored run on the site."""
+"""What the notebooks measure of several processors, and of a cache: live in a reader's kernel, the
+stored run on the site.
+"""
 
 import os
 import sys
@@ -68,7 +70,8 @@ def first_format(backend):
 
 
 def exchanges(*, stored=None):
-    """All-reduce, all-gather, reduce-scatter and all-to-all between two processes of a machine, or between two of its GPUs.
+    """All-reduce, all-gather, reduce-scatter and all-to-all between two processes of a machine, or
+    between two of its GPUs.
 
     Parameters
     ----------
@@ -78,8 +81,8 @@ def exchanges(*, stored=None):
     Returns
     -------
     Run
-        Measurements [s]; `exchanges_of` sorts them. Where nothing can be timed (without PyTorch) it is the stored run, and a
-        line says so.
+        Measurements [s]; `exchanges_of` sorts them. Where nothing can be timed (without PyTorch) it
+        is the stored run, and a line says so.
 
     Notes
     -----
@@ -129,13 +132,15 @@ def exchanges_of(run):
             found.setdefault(m.operation, []).append(m)
     if not found:
         raise ValueError(
-            f"run must hold collectives, got none of {len(run.measurements)} measurements of {run.machine}"
+            f"run must hold collectives, got none of {len(run.measurements)} measurements of "
+            f"{run.machine}"
         )
     return {name: sorted(each, key=lambda m: m.shape["nbytes"]) for name, each in found.items()}
 
 
 def cache_reads(*, stored=None):
-    """Attention of one new token over 4096 cached ones, in which a device does little but read its cache.
+    """Attention of one new token over 4096 cached ones, in which a device does little but read its
+    cache.
 
     Parameters
     ----------
@@ -145,8 +150,8 @@ def cache_reads(*, stored=None):
     Returns
     -------
     Measurement
-        Time [s]; its `bandwidth` is the rate at which the cache was read [byte/s]. Where nothing can be timed it is the stored
-        one, and a line says so.
+        Time [s]; its `bandwidth` is the rate at which the cache was read [byte/s]. Where nothing
+        can be timed it is the stored one, and a line says so.
 
     Notes
     -----
@@ -170,7 +175,8 @@ def cache_reads(*, stored=None):
 
 
 def pipelines(*, stored=None):
-    """A batch on its way through layers on a machine's processor, cut into ever more chunks: in one stage and in two.
+    """A batch on its way through layers on a machine's processor, cut into ever more chunks: in one
+    stage and in two.
 
     Parameters
     ----------
@@ -180,8 +186,8 @@ def pipelines(*, stored=None):
     Returns
     -------
     Run
-        Measurements [s]; `pipelines_of` sorts them. Where nothing can be timed (on one core) it is the stored run, and a line
-        says so.
+        Measurements [s]; `pipelines_of` sorts them. Where nothing can be timed (on one core) it is
+        the stored run, and a line says so.
 
     Notes
     -----
@@ -209,7 +215,8 @@ def pipelines_of(run):
     Returns
     -------
     dict of str to (ndarray of float, ndarray of float)
-        Label to numbers of chunks, increasing, and times [s]: one stage, even stages, uneven stages.
+        Label to numbers of chunks, increasing, and times [s]: one stage, even stages, uneven
+        stages.
 
     Raises
     ------
@@ -232,7 +239,8 @@ def pipelines_of(run):
 
 
 def pipelines_predicted(run):
-    """What `pipelines_of` should hold if stages did not disturb each other and handing over took no time.
+    """What `pipelines_of` should hold if stages did not disturb each other and handing over took no
+    time.
 
     Parameters
     ----------
@@ -242,7 +250,8 @@ def pipelines_predicted(run):
     Returns
     -------
     dict of str to ndarray of float
-        Label to times [s]: a chunk takes each stage the time it takes in one stage of all layers, by the stage's share of them.
+        Label to times [s]: a chunk takes each stage the time it takes in one stage of all layers,
+        by the stage's share of them.
 
     Raises
     ------
@@ -255,7 +264,10 @@ def pipelines_predicted(run):
 
     Examples
     --------
-    >>> found, wanted = (f(pipelines(stored=True))["2 stages: 8 + 8 layers"] for f in (pipelines_of, pipelines_predicted))
+    >>> found, wanted = (
+    ...     f(pipelines(stored=True))["2 stages: 8 + 8 layers"]
+    ...     for f in (pipelines_of, pipelines_predicted)
+    ... )
     >>> bool((abs(found[1] / wanted - 1) < 0.2).all())
     True
     """
@@ -283,7 +295,8 @@ def _pipelines(run):
             found.setdefault(split, {})[m.shape["chunks"]] = m.seconds
     if not found:
         raise ValueError(
-            f"run must hold pipelines, got none in {len(run.measurements)} measurements of {run.machine}"
+            f"run must hold pipelines, got none in {len(run.measurements)} measurements of "
+            f"{run.machine}"
         )
     return dict(sorted(found.items(), key=lambda item: (len(item[0]), max(item[0]))))
 
@@ -301,7 +314,8 @@ def _or_stored(found):
     if not taken:
         run = load_run(shipped_runs()[0])
         print(
-            f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of {run.machine} instead"
+            f"nothing could be timed here ({'; '.join(map(str, skipped))}): the stored run of "
+            f"{run.machine} instead"
         )
         return run
     return Run(machine=taken[0].device, measurements=taken, skipped=skipped)

@@ -1,4 +1,6 @@
-"""Exercises that answer at once: right, or the likely misconception and a hint. Nothing a learner types stops a notebook."""
+"""Exercises that answer at once: right, or the likely misconception and a hint. Nothing a learner
+types stops a notebook.
+"""
 
 import math
 import os
@@ -17,8 +19,20 @@ from hwdesign.lessons.exercises import EXERCISES
 CLOSE = 0.01  # a misconception is named if the answer is this near its value [dimensionless]
 SOLUTION = "The worked solution is folded below the exercise."
 
-_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-           "m": 1e-3, "µ": 1e-6, "u": 1e-6, "n": 1e-9, "%": 0.01}  # fmt: skip
+_PREFIX = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "m": 1e-3,
+    "µ": 1e-6,
+    "u": 1e-6,
+    "n": 1e-9,
+    "%": 0.01,
+}
 _NUMBER = re.compile(
     r"\s*([-+]?(?:\d[\d_,]*)?\.?\d+\.?(?:e[-+]?\d+)?|[-+]?inf(?:inity)?)\s*(.*?)\s*", re.I | re.S
 )
@@ -28,7 +42,10 @@ _SPLITS = (
     " ",
     "[ ,]+",
 )  # where several numbers in one text are parted, the surest first
-_LOST = "A factor of {} suggests a lost or doubled prefix. Put every number in base units: byte, FLOP, second."
+_LOST = (
+    "A factor of {} suggests a lost or doubled prefix. Put every number in base units: "
+    "byte, FLOP, second."
+)
 _BINARY = (
     "A factor of {} is that between {} and {}. In this book GB and TB are decimal, 10^9 and 10^12."
 )
@@ -169,8 +186,8 @@ def grade(exercise, answer, seed=None):
     exercise : str
         Number of the exercise.
     answer : object
-        Anything; a number may carry its unit as text, several numbers are a tuple, list, array, tensor, dict or
-        text [unit as asked].
+        Anything; a number may carry its unit as text, several numbers are a tuple, list, array,
+        tensor, dict or text [unit as asked].
     seed : int or str, optional
         As in `question`.
 
@@ -182,7 +199,8 @@ def grade(exercise, answer, seed=None):
     Raises
     ------
     ValueError
-        If there is no such exercise, or the seed is neither a whole number nor text; never because of the answer.
+        If there is no such exercise, or the seed is neither a whole number nor text; never because
+        of the answer.
 
     Notes
     -----
@@ -219,7 +237,8 @@ def grade(exercise, answer, seed=None):
 
 
 def check(exercise, answer, *, seed=None):
-    """Display whether an answer is right; if not, the likely misconception, and one more hint at each new answer.
+    """Display whether an answer is right; if not, the likely misconception, and one more hint at
+    each new answer.
 
     On the static page, where nothing can be typed, it shows nothing.
 
@@ -235,7 +254,8 @@ def check(exercise, answer, *, seed=None):
     Raises
     ------
     ValueError
-        If there is no such exercise, or the seed is neither a whole number nor text; never because of the answer.
+        If there is no such exercise, or the seed is neither a whole number nor text; never because
+        of the answer.
 
     Notes
     -----
@@ -263,7 +283,9 @@ def check(exercise, answer, *, seed=None):
 
 
 def _mark(answer):
-    """What tells one answer from another: the start of its repr, or its type where there is none."""
+    """What tells one answer from another: the start of its repr, or its type where there is
+    none.
+    """
     try:
         return repr(answer)[:200]
     except Exception:
@@ -271,7 +293,9 @@ def _mark(answer):
 
 
 def _hint(exercise, tries):
-    """Nothing at the first wrong answer, then one hint after the other; the last one names the solution."""
+    """Nothing at the first wrong answer, then one hint after the other; the last one names the
+    solution.
+    """
     ladder = (*EXERCISES[exercise].hints, SOLUTION)
     if tries < 2:
         return ""
@@ -280,7 +304,9 @@ def _hint(exercise, tries):
 
 
 def _task(exercise, seed):
-    """Exercise and the numbers of its question. Parts of one exercise, "1.1" and "1.1b", get the same numbers."""
+    """Exercise and the numbers of its question. Parts of one exercise, "1.1" and "1.1b", get the
+    same numbers.
+    """
     task = choice("exercise", exercise, EXERCISES)
     if seed is None:
         return task, task.variants[0]
@@ -311,7 +337,9 @@ def _choice(task, answer):
 
 
 def _values(task, answer):
-    """The numbers that were meant, as a tuple, or None. One number stands for all parts where the exercise allows it."""
+    """The numbers that were meant, as a tuple, or None. One number stands for all parts where the
+    exercise allows it.
+    """
     names, answer = task.parts or ("",), _single(answer)
     ways = [[answer] * len(names)] if len(names) == 1 or task.one else []
     if len(names) > 1 and isinstance(answer, str):
@@ -365,7 +393,9 @@ def _number(value, units):
 
 
 def _number_in_text(text, units):
-    """A number with its unit, "48.3 k tokens", "1,024" or "12 µs"; None for other text, an error for another unit."""
+    """A number with its unit, "48.3 k tokens", "1,024" or "12 µs"; None for other text, an error
+    for another unit.
+    """
     if len(text.strip()) > 100:
         return None
     if text.strip(_MARKS).casefold() == "never":
@@ -420,7 +450,8 @@ def _judge_numbers(task, given, found, right):
         if sorted(wrong) == sorted(right) and any(
             ok and w != r for w, r, ok in zip(wrong, right, good, strict=True)
         ):
-            continue  # numbers in another order: nothing is exchanged where one of them stands in its place
+            # numbers in another order: nothing is exchanged where one of them stands in its place
+            continue
         if all(
             np.logical_or(good, told)
         ):  # the mistake that tells most parts wins, then the nearest
@@ -439,7 +470,9 @@ def _judge_numbers(task, given, found, right):
 
 
 def _wrong_ways(task, given, right):
-    """(name, value, message) of the exercise's own mistakes, then of the slips of unit that it names."""
+    """(name, value, message) of the exercise's own mistakes, then of the slips of unit that it
+    names.
+    """
     for mistake in task.mistakes:
         value = mistake(**given)
         if value is not None:

@@ -1,4 +1,6 @@
-"""How a notebook shows things: a figure with its alt text, a sentence with computed numbers, a label for its kind of number."""
+"""How a notebook shows things: a figure with its alt text, a sentence with computed numbers, a
+label for its kind of number.
+"""
 
 import base64
 import html
@@ -52,7 +54,8 @@ def badge(kind):
 
 
 def svg_uri(ax):
-    """A figure as a data URI: SVG, opaque, the same bytes for the same figure, without what no viewer needs.
+    """A figure as a data URI: SVG, opaque, the same bytes for the same figure, without what no
+    viewer needs.
 
     Parameters
     ----------
@@ -104,7 +107,8 @@ def save_svg(ax, path):
 
 
 def webp_uri(ax):
-    """A figure as a data URI: WebP of 128 colours at twice the display size, half of the SVG's weight or less.
+    """A figure as a data URI: WebP of 128 colours at twice the display size, half of the SVG's
+    weight or less.
 
     Parameters
     ----------
@@ -140,7 +144,8 @@ def figure_html(ax, *, alt, caption, kinds=()):
     ax : matplotlib.axes.Axes
         Any axes of the figure.
     alt : str
-        What a reader who cannot see it must know: the quantities of both axes and at least one number.
+        What a reader who cannot see it must know: the quantities of both axes and at least one
+        number.
     caption : str
         HTML.
     kinds : sequence of str
@@ -174,7 +179,8 @@ def figure_html(ax, *, alt, caption, kinds=()):
 
 
 def show(ax, *, alt, caption, kinds=()):
-    """Display a figure: HTML with alt text for the book, Jupyter and Colab, and a PNG for viewers that strip HTML.
+    """Display a figure: HTML with alt text for the book, Jupyter and Colab, and a PNG for viewers
+    that strip HTML.
 
     Parameters
     ----------
@@ -240,7 +246,9 @@ class Shown:
 
 
 def _slim(svg):
-    """SVG without metadata and idle blanks, coordinates to a hundredth of a point: a third less weight on a page."""
+    """SVG without metadata and idle blanks, coordinates to a hundredth of a point: a third less
+    weight on a page.
+    """
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = re.sub(r"scale\([^)]*\)|\d+\.\d{3,}", _shorter, svg)
     svg = re.sub(r'(?<= d=")[^"]*', lambda m: re.sub(r"\s*([A-Za-z])\s*", r"\1", m[0]), svg)

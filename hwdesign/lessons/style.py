@@ -1,4 +1,6 @@
-"""One figure style for the whole book: opaque background, colour-blind safe ink, no global state of matplotlib touched."""
+"""One figure style for the whole book: opaque background, colour-blind safe ink, no global state of
+matplotlib touched.
+"""
 
 import functools
 import itertools
@@ -61,7 +63,8 @@ ENGINE = {
 
 
 def looks(labels):
-    """How number formats and engines are drawn: each as in all figures, by the name that begins its label; others in turn.
+    """How number formats and engines are drawn: each as in all figures, by the name that begins its
+    label; others in turn.
 
     Parameters
     ----------
@@ -90,7 +93,9 @@ def looks(labels):
 
 
 def styled(function):
-    """Decorator: run a figure function under the book's style, without leaving a trace in matplotlib's settings."""
+    """Decorator: run a figure function under the book's style, without leaving a trace in
+    matplotlib's settings.
+    """
 
     @functools.wraps(function)
     def inside(*args, **kwargs):
@@ -102,7 +107,8 @@ def styled(function):
 
 @styled
 def axes(*, width=6.0, height=3.7):
-    """New axes in a figure of their own; readable at phone width because the figure is narrow and the type large.
+    """New axes in a figure of their own; readable at phone width because the figure is narrow and
+    the type large.
 
     Parameters
     ----------
@@ -129,7 +135,9 @@ def axes(*, width=6.0, height=3.7):
 
 
 def plain_ticks(axis, ticks, labels=None):
-    """Ticks at these values alone, as plain numbers or as `labels`; a logarithmic axis loses its minor ticks."""
+    """Ticks at these values alone, as plain numbers or as `labels`; a logarithmic axis loses its
+    minor ticks.
+    """
     axis.set_ticks(list(ticks), labels or [f"{t:g}" for t in ticks])
     axis.set_minor_locator(NullLocator())
 

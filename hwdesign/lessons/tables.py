@@ -71,7 +71,8 @@ class Table:
         )
         body = "".join(f"<tr>{_cells(row, numeric)}</tr>" for row in self.rows)
         return (
-            f'<div class="hw-table-wrap" tabindex="0" role="region" aria-label="{html.escape(self.caption)}">'
+            '<div class="hw-table-wrap" tabindex="0" role="region" '
+            f'aria-label="{html.escape(self.caption)}">'
             f'<table class="hw-table"><caption>{labels} {html.escape(self.caption)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )

@@ -1,4 +1,6 @@
-"""Attention of a decode step, timed on this machine: one new token a sequence reads the whole cache."""
+"""Attention of a decode step, timed on this machine: one new token a sequence reads the whole
+cache.
+"""
 
 import numpy as np
 
@@ -27,13 +29,15 @@ def measure_attention(
     heads, kv_heads, head_dim : int
         Query heads, key-value heads, size of a head [element].
     precision : str
-        "bf16" or "fp16" with torch on CUDA, "bf16" or "fp32" with torch on a CPU, "fp32" or "fp64" with NumPy.
+        "bf16" or "fp16" with torch on CUDA, "bf16" or "fp32" with torch on a CPU, "fp32" or "fp64"
+        with NumPy.
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
         Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
     rotate : bool
-        Whether each call finds its cache in memory; False leaves it in the device's cache if it fits, and a flag says so.
+        Whether each call finds its cache in memory; False leaves it in the device's cache if it
+        fits, and a flag says so.
 
     Returns
     -------
@@ -47,8 +51,9 @@ def measure_attention(
 
     Notes
     -----
-    Source: own machine; torch's `scaled_dot_product_attention` chooses the kernel. The queries that share a key-value head stand
-    in the place of a sequence, which computes the same and needs no copy of keys and values.
+    Source: own machine; torch's `scaled_dot_product_attention` chooses the kernel. The queries that
+    share a key-value head stand in the place of a sequence, which computes the same and needs no
+    copy of keys and values.
 
     Examples
     --------
@@ -84,7 +89,18 @@ def measure_attention(
     )
     return backend.measure(
         "attention_decode",
-        {"batch": batch, "context": context, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim},
-        precision, inputs=[queries, cache, cache], outputs=[queries], call=backend.attention, check=check, rounds=rounds,
+        {
+            "batch": batch,
+            "context": context,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+        },
+        precision,
+        inputs=[queries, cache, cache],
+        outputs=[queries],
+        call=backend.attention,
+        check=check,
+        rounds=rounds,
         rotate=rotate,
-    )  # fmt: skip
+    )

@@ -1,8 +1,10 @@
-"""What can be timed here: torch on a CUDA device, torch on the CPU, NumPy; and operands that no cache holds.
+"""What can be timed here: torch on a CUDA device, torch on the CPU, NumPy; and operands that no
+cache holds.
 
-Operands are views into two long stretches of memory, the arenas: one of inputs, one of outputs, together at least four times the
-last-level cache. A measurement walks through them from where the last one stopped, so every call finds its operands in memory.
-The numbers are random: constant ones draw less power, and a device then runs at higher clocks.
+Operands are views into two long stretches of memory, the arenas: one of inputs, one of outputs,
+together at least four times the last-level cache. A measurement walks through them from where the
+last one stopped, so every call finds its operands in memory. The numbers are random: constant ones
+draw less power, and a device then runs at higher clocks.
 """
 
 import contextlib
@@ -37,7 +39,8 @@ OUTPUT = {
     "fp8": "bf16",
     "nvfp4": "bf16",
 }
-# Which random bits a format reads: BF16 numbers side by side are also good FP32 and FP64 ones (a BF16 is the head of an FP32).
+# Which random bits a format reads: BF16 numbers side by side are also good FP32 and FP64 ones (a
+# BF16 is the head of an FP32).
 BITS = {"fp32": "bf16", "fp64": "bf16", "nvfp4": "fp8", "output": "bf16"}
 TOLERANCE = {
     "fp64": 1e-10,
@@ -74,11 +77,15 @@ class Backend:
             ("fp16", "bf16", "fp8", "nvfp4"), "NumPy multiplies fp32 and fp64"
         )
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-        self.software = {"python": platform.python_version(), "numpy": np.__version__,
-                         "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
-                         "threads": os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count())}  # fmt: skip
+        self.software = {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+            "threads": os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count()),
+        }
 
-    # Memory ---------------------------------------------------------------------------------------------------------------
+    # Memory
+    # ----------------------------------------------------------------------------------------------
 
     def free(self):
         """Memory that can still be taken [byte]."""
@@ -108,7 +115,9 @@ class Backend:
         return self.array(arena[0][start : start + nbytes], precision, packed)
 
     def operands(self, precision, inputs, outputs, *, rotate=True):
-        """Sets of operands, enough of them to exceed the cache four times, and flags where that cannot be."""
+        """Sets of operands, enough of them to exceed the cache four times, and flags where that
+        cannot be.
+        """
         out, reserve = OUTPUT[precision], {}
         each = {
             "in": sum(map(_aligned(precision), inputs)),
@@ -143,10 +152,11 @@ class Backend:
             return sets, ()
         size, cache = fmt(copies * total, "byte"), f"{fmt(self.cache, 'byte')} ({self.cache_from})"
         return sets, (
-            f"working set: {size} is less than {COLD} x the cache of {cache}: the time may be too good",
+            f"working set: {size} is less than {COLD} x the cache of {cache}: the time may be "
+            "too good",
         )
 
-    # Operations -----------------------------------------------------------------------------------------------------------
+    # Operations -----------------------------------------------------------------------------------
 
     def gemm(self, precision, a, w, out):
         """A call that multiplies ``a @ w.T`` into `out`."""
@@ -157,7 +167,9 @@ class Backend:
         return functools.partial(np.copyto, out, x)
 
     def attention(self, q, k, v, out):
-        """A call of softmax attention that returns its result; the queries of a group share their keys and values."""
+        """A call of softmax attention that returns its result; the queries of a group share their
+        keys and values.
+        """
 
         def call():
             scores = np.matmul(q, k.swapaxes(-1, -2)) / math.sqrt(q.shape[-1])
@@ -174,12 +186,14 @@ class Backend:
         """Fill an output with NaN, so that a kernel that writes nothing is found out."""
         x.fill(math.nan)
 
-    # Measuring ------------------------------------------------------------------------------------------------------------
+    # Measuring ------------------------------------------------------------------------------------
 
     def measure(
         self, operation, shape, precision, *, inputs, outputs, call, check, rounds=5, rotate=True
     ):
-        """The rounds combined to a `Measurement`, its result checked; or `Skipped` with the reason."""
+        """The rounds combined to a `Measurement`, its result checked; or `Skipped` with the
+        reason.
+        """
         choice("precision", precision, ELEMENT_BYTES)
         label, (rounds,) = f"{operation} {precision}", whole(rounds=rounds)
         if precision not in self.precisions:
@@ -194,11 +208,22 @@ class Backend:
                 flags = tuple(
                     f for f in flags if operation != "launch" or not f.startswith("working set")
                 )
-                taken.append(Measurement(
-                    operation=operation, shape=shape, precision=precision, seconds=timing.seconds, spread=timing.spread,
-                    repeats=timing.repeats, device=self.device, device_name=self.device_name, backend=self.name,
-                    software=self.software, taken_on=datetime.date.today().isoformat(), flags=flags,
-                ))  # fmt: skip
+                taken.append(
+                    Measurement(
+                        operation=operation,
+                        shape=shape,
+                        precision=precision,
+                        seconds=timing.seconds,
+                        spread=timing.spread,
+                        repeats=timing.repeats,
+                        device=self.device,
+                        device_name=self.device_name,
+                        backend=self.name,
+                        software=self.software,
+                        taken_on=datetime.date.today().isoformat(),
+                        flags=flags,
+                    )
+                )
         except (RuntimeError, MemoryError) as error:
             first = str(error).strip().split("\n")[0] or "out of memory"
             error.__traceback__ = None  # its frames hold the operands
@@ -221,9 +246,11 @@ class Backend:
         return timing, (*flags, *timing.flags, *check(*sets[0][:-1], written()))
 
     def compare(self, precision, found, wanted, scale):
-        """A flag where sampled outputs differ from the reference by more than the format's tolerance of `scale`.
+        """A flag where sampled outputs differ from the reference by more than the format's
+        tolerance of `scale`.
 
-        `scale` is the size of the sum if its terms had random signs: the root of the sum of their squares.
+        `scale` is the size of the sum if its terms had random signs: the root of the sum of their
+        squares.
         """
         bad = ~(np.abs(found - wanted) <= TOLERANCE[precision] * (np.abs(wanted) + scale))
         if not bad.any():
@@ -231,8 +258,11 @@ class Backend:
         worst = np.unravel_index(
             np.argmax(np.where(np.isnan(found), np.inf, np.abs(found - wanted))), bad.shape
         )
-        return (f"wrong result: {int(bad.sum())} of {bad.size} sampled outputs differ from the float64 reference, "
-                f"for example {found[worst]:.4g} instead of {wanted[worst]:.4g}; do not use this time",)  # fmt: skip
+        return (
+            f"wrong result: {int(bad.sum())} of {bad.size} sampled outputs differ from the "
+            "float64 reference, "
+            f"for example {found[worst]:.4g} instead of {wanted[worst]:.4g}; do not use this time",
+        )
 
 
 class TorchBackend(Backend):
@@ -358,7 +388,9 @@ class TorchBackend(Backend):
         scales = {"scale_a": one, "scale_b": one}
         if (
             precision == "nvfp4"
-        ):  # a scale for 16 elements, in blocks of 128 rows x 4 scales; all 1, so their order is free
+            # a scale for 16 elements, in blocks of 128 rows x 4 scales; all 1, so their order is
+            # free
+        ):
             across = math.ceil(a.shape[1] * 2 / 16 / 4) * 4
             ones = (
                 torch.ones(math.ceil(x.shape[0] / 128) * 128 * across, device=self.kind)
@@ -399,7 +431,9 @@ class TorchBackend(Backend):
 
 
 class _Kept:
-    """A call that cannot be told where to write; it keeps its last result, which in a CUDA graph is the one that replays fill."""
+    """A call that cannot be told where to write; it keeps its last result, which in a CUDA graph is
+    the one that replays fill.
+    """
 
     def __init__(self, call, out):
         self.call, self.result = call, out
@@ -414,14 +448,15 @@ def available():
     Returns
     -------
     dict of str to Backend
-        "torch-cuda", "torch-cpu", "numpy", the fastest first, as far as they are here. Each has `precisions`, `missing` (format
-        -> reason), `device`, `cache` [byte] and `software`.
+        "torch-cuda", "torch-cpu", "numpy", the fastest first, as far as they are here. Each has
+        `precisions`, `missing` (format -> reason), `device`, `cache` [byte] and `software`.
 
     Notes
     -----
-    Source: torch says whether it sees a device; a broken torch counts as none. Where this call is the first to import torch, it
-    sets OMP_WAIT_POLICY=PASSIVE if nothing is set: with a second program on the same cores, threads that spin made a GEMM of
-    0.1 ms last 8 ms. `software` names the policy.
+    Source: torch says whether it sees a device; a broken torch counts as none. Where this call is
+    the first to import torch, it sets OMP_WAIT_POLICY=PASSIVE if nothing is set: with a second
+    program on the same cores, threads that spin made a GEMM of 0.1 ms last 8 ms. `software` names
+    the policy.
 
     Examples
     --------
@@ -432,7 +467,9 @@ def available():
     with contextlib.suppress(ImportError, OSError, RuntimeError):
         if (
             "torch" not in sys.modules
-        ):  # threads that wait for each other sleep; spinning ones block a core another program holds
+            # threads that wait for each other sleep; spinning ones block a core another program
+            # holds
+        ):
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         torch = importlib.import_module("torch")
         kinds = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]

@@ -1,4 +1,5 @@
-"""Collectives of torch.distributed, timed: gloo between processes of this machine, NCCL between its GPUs.
+"""Collectives of torch.distributed, timed: gloo between processes of this machine, NCCL between its
+GPUs.
 
 Run on GPUs, or on a CPU with any number of processes::
 
@@ -31,7 +32,8 @@ HOW = "start it with: torchrun --nproc-per-node 2 -m hwdesign.measure.collective
 
 
 def measure_collectives(processes=2, sizes=None, *, timeout=120):
-    """Time all-reduce, all-gather, reduce-scatter and all-to-all between processes that this call starts.
+    """Time all-reduce, all-gather, reduce-scatter and all-to-all between processes that this call
+    starts.
 
     Parameters
     ----------
@@ -54,7 +56,8 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
 
     Notes
     -----
-    Source: own machine. Between processes of one CPU nothing leaves memory: the times show latency and bandwidth, not a network.
+    Source: own machine. Between processes of one CPU nothing leaves memory: the times show latency
+    and bandwidth, not a network.
 
     Examples
     --------
@@ -180,7 +183,10 @@ def main(arguments=None):
     try:
         taken = measure_group(torch, name, chosen.sizes or SIZES[name])
         if group.get_rank() == 0:
-            machine = f"{world} {'x' if kind == 'cuda' else 'processes on'} {as_backend(f'torch-{kind}').device}"
+            machine = (
+                f"{world} {'x' if kind == 'cuda' else 'processes on'} "
+                f"{as_backend(f'torch-{kind}').device}"
+            )
             if chosen.json:
                 save_run(chosen.json, taken, machine=machine)
             else:
@@ -191,7 +197,9 @@ def main(arguments=None):
 
 
 def _backend_name(torch, env):
-    """NCCL where each rank of this machine has a GPU of its own, else gloo: the same answer on each of them."""
+    """NCCL where each rank of this machine has a GPU of its own, else gloo: the same answer on each
+    of them.
+    """
     ranks = int(env.get("LOCAL_WORLD_SIZE", env["WORLD_SIZE"]))
     nccl = (
         torch.cuda.is_available()
@@ -222,8 +230,8 @@ def measure_group(torch, name, sizes, *, rounds=5):
 
     Notes
     -----
-    Source: own machine. Ranks send whole numbers, so that what each must receive is known exactly; a rank that received anything
-    else flags the time on all of them.
+    Source: own machine. Ranks send whole numbers, so that what each must receive is known exactly;
+    a rank that received anything else flags the time on all of them.
 
     Examples
     --------
@@ -277,7 +285,8 @@ def _round(torch, name, operation, size):
     bad = torch.tensor([0.0 if torch.equal(out, wanted) else 1.0], device=kind)
     group.all_reduce(bad, op=group.ReduceOp.MAX)
     flags = (
-        "wrong result: what at least one rank received differs from what was sent; do not use this time",
+        "wrong result: what at least one rank received differs from what was sent; do not use "
+        "this time",
     ) * int(bad.item())
     out.zero_()  # summed again and again, anything else would overflow
 
@@ -299,10 +308,19 @@ def _round(torch, name, operation, size):
     timing = time_calls([call], batch=batch)
     backend = as_backend(f"torch-{kind}")
     return Measurement(
-        operation=operation, shape={"nbytes": share * ranks * 4, "ranks": ranks}, precision="fp32", seconds=timing.seconds,
-        spread=timing.spread, repeats=timing.repeats, device=backend.device, device_name=backend.device_name, backend=name,
-        software=backend.software, taken_on=datetime.date.today().isoformat(), flags=flags,
-    )  # fmt: skip
+        operation=operation,
+        shape={"nbytes": share * ranks * 4, "ranks": ranks},
+        precision="fp32",
+        seconds=timing.seconds,
+        spread=timing.spread,
+        repeats=timing.repeats,
+        device=backend.device,
+        device_name=backend.device_name,
+        backend=name,
+        software=backend.software,
+        taken_on=datetime.date.today().isoformat(),
+        flags=flags,
+    )
 
 
 def _torch():
@@ -313,7 +331,9 @@ def _torch():
 
 
 def _loopback():
-    """Gloo looks up the host's name, which not every machine knows: name the loopback where it exists."""
+    """Gloo looks up the host's name, which not every machine knows: name the loopback where it
+    exists.
+    """
     with contextlib.suppress(OSError, AttributeError):
         names = [name for _, name in socket.if_nameindex()]
         return next(({"GLOO_SOCKET_IFNAME": name} for name in ("lo", "lo0") if name in names), {})

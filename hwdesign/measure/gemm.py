@@ -1,4 +1,6 @@
-"""GEMMs, copies and the shortest kernel, timed on this machine, each result checked against float64."""
+"""GEMMs, copies and the shortest kernel, timed on this machine, each result checked against
+float64.
+"""
 
 from dataclasses import replace
 
@@ -29,14 +31,15 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     m, n, k : int
         Tokens, output features, input features [element].
     precision : str
-        "bf16", "fp16", "fp8" (a scale per tensor, outputs BF16) or "nvfp4" with torch on CUDA, "fp32", "bf16", "fp16" or "fp8"
-        with torch on a CPU, "fp32" or "fp64" with NumPy.
+        "bf16", "fp16", "fp8" (a scale per tensor, outputs BF16) or "nvfp4" with torch on CUDA,
+        "fp32", "bf16", "fp16" or "fp8" with torch on a CPU, "fp32" or "fp64" with NumPy.
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
         Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
     rotate : bool
-        Whether each call finds its operands in memory; False leaves them in the cache if they fit, and a flag says so.
+        Whether each call finds its operands in memory; False leaves them in the cache if they fit,
+        and a flag says so.
 
     Returns
     -------
@@ -76,13 +79,21 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
         return flags[:1]
 
     return backend.measure(
-        "gemm", {"m": m, "n": n, "k": k}, precision, inputs=[(m, k), (n, k)], outputs=[(m, n)],
-        call=lambda a, w, out: backend.gemm(precision, a, w, out), check=check, rounds=rounds, rotate=rotate,
-    )  # fmt: skip
+        "gemm",
+        {"m": m, "n": n, "k": k},
+        precision,
+        inputs=[(m, k), (n, k)],
+        outputs=[(m, n)],
+        call=lambda a, w, out: backend.gemm(precision, a, w, out),
+        check=check,
+        rounds=rounds,
+        rotate=rotate,
+    )
 
 
 def measure_copy(elements, backend=None, *, rounds=5, rotate=True):
-    """Time a copy from memory to memory: the bandwidth a kernel can reach, bytes read plus bytes written.
+    """Time a copy from memory to memory: the bandwidth a kernel can reach, bytes read plus bytes
+    written.
 
     Parameters
     ----------
@@ -93,7 +104,8 @@ def measure_copy(elements, backend=None, *, rounds=5, rotate=True):
     rounds : int
         Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
     rotate : bool
-        Whether each call finds its source in memory; False leaves it in the cache if it fits, and a flag says so.
+        Whether each call finds its source in memory; False leaves it in the cache if it fits, and a
+        flag says so.
 
     Returns
     -------
@@ -162,13 +174,21 @@ def _copy(operation, elements, backend, rounds, rotate):
         )
 
     return backend.measure(
-        operation, {"elements": shape[0]}, "fp32", inputs=[shape], outputs=[shape], call=backend.copy, check=check,
-        rounds=rounds, rotate=rotate,
-    )  # fmt: skip
+        operation,
+        {"elements": shape[0]},
+        "fp32",
+        inputs=[shape],
+        outputs=[shape],
+        call=backend.copy,
+        check=check,
+        rounds=rounds,
+        rotate=rotate,
+    )
 
 
 def flag_slow_paths(measurements):
-    """The measurements, flagged where a lower precision is hardly faster: a library may have fallen back without a word.
+    """The measurements, flagged where a lower precision is hardly faster: a library may have fallen
+    back without a word.
 
     Parameters
     ----------
@@ -178,13 +198,15 @@ def flag_slow_paths(measurements):
     Returns
     -------
     list
-        The same, with "suspect slower path: ..." where a GEMM in a lower precision is less than 10 % faster than the same GEMM
-        in the next higher one, although its work or its bytes allow 1.3 times and more; and where attention reaches less than a
-        fifth of the bandwidth of the copies.
+        The same, with "suspect slower path: ..." where a GEMM in a lower precision is less than 10
+        % faster than the same GEMM in the next higher one, although its work or its bytes allow 1.3
+        times and more; and where attention reaches less than a fifth of the bandwidth of the
+        copies.
 
     Notes
     -----
-    Source: own choice of thresholds. GEMMs below 20 µs are not judged: starting them takes as long as their work.
+    Source: own choice of thresholds. GEMMs below 20 µs are not judged: starting them takes as long
+    as their work.
 
     Examples
     --------
@@ -212,11 +234,17 @@ def _suspected(m, times, bandwidth):
             and other.seconds < GAIN * m.seconds
         ):
             gain = other.seconds / m.seconds
-            flag = f"suspect slower path: {m.precision} runs at {gain:.3g} times the speed of {other.precision} on this shape"
+            flag = (
+                f"suspect slower path: {m.precision} runs at {gain:.3g} times the speed of "
+                f"{other.precision} on this shape"
+            )
     elif (
         isinstance(m, Measurement)
         and m.operation == "attention_decode"
         and m.bandwidth < bandwidth / 5
     ):
-        flag = f"suspect slower path: it moves {fmt(m.bandwidth, 'byte/s')}, a copy {fmt(bandwidth, 'byte/s')}"
+        flag = (
+            f"suspect slower path: it moves {fmt(m.bandwidth, 'byte/s')}, a copy "
+            f"{fmt(bandwidth, 'byte/s')}"
+        )
     return replace(m, flags=(*m.flags, flag)) if flag else m

@@ -14,13 +14,25 @@ CACHE = 2.0**26  # of a processor, taken where nobody says how large it is [byte
 SHARE = (
     2.0**28
 )  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
-# What devices report -> catalogue. Variants with other numbers (40 GB, NVL, laptops, a MIG slice) are left out.
+# What devices report -> catalogue. Variants with other numbers (40 GB, NVL, laptops, a MIG slice)
+# are left out.
 REPORTED = {
-    r"A100-SXM4-80GB": "A100_SXM", r"H100 80GB HBM3": "H100_SXM", r"H100 PCIe": "H100_PCIE", r"H200": "H200", r"B200": "B200",
-    r"GB200": "GB200", r"B300( SXM6 AC)?": "B300", r"GB300": "GB300", r"Instinct MI300X.*": "MI300X", r"L4": "L4", r"T4": "T4",
-    r"L40S": "L40S", r"GeForce RTX 4090": "RTX_4090", r"GeForce RTX 5090": "RTX_5090",
+    r"A100-SXM4-80GB": "A100_SXM",
+    r"H100 80GB HBM3": "H100_SXM",
+    r"H100 PCIe": "H100_PCIE",
+    r"H200": "H200",
+    r"B200": "B200",
+    r"GB200": "GB200",
+    r"B300( SXM6 AC)?": "B300",
+    r"GB300": "GB300",
+    r"Instinct MI300X.*": "MI300X",
+    r"L4": "L4",
+    r"T4": "T4",
+    r"L40S": "L40S",
+    r"GeForce RTX 4090": "RTX_4090",
+    r"GeForce RTX 5090": "RTX_5090",
     r"RTX PRO 6000 Blackwell Server Edition": "RTX_PRO_6000",
-}  # fmt: skip
+}
 
 
 def catalogue_name(reported):
@@ -34,7 +46,8 @@ def catalogue_name(reported):
     Returns
     -------
     str or None
-        The name (no unit); None where the catalogue has no such device, or only a sister with other numbers.
+        The name (no unit); None where the catalogue has no such device, or only a sister with other
+        numbers.
 
     Notes
     -----
@@ -42,7 +55,11 @@ def catalogue_name(reported):
 
     Examples
     --------
-    >>> catalogue_name("NVIDIA H200"), catalogue_name("NVIDIA H200 NVL"), catalogue_name("NVIDIA A100-SXM4-40GB")
+    >>> (
+    ...     catalogue_name("NVIDIA H200"),
+    ...     catalogue_name("NVIDIA H200 NVL"),
+    ...     catalogue_name("NVIDIA A100-SXM4-40GB"),
+    ... )
     ('H200', None, None)
     """
     short = re.sub(r"^(NVIDIA|Tesla|AMD)\s+", "", str(reported).strip())
@@ -94,7 +111,8 @@ def cpu_cache(root="/sys/devices/system/cpu"):
 
     Notes
     -----
-    Source: /sys of Linux. A machine of up to four cores is a slice of a larger one and cannot hold the whole cache.
+    Source: /sys of Linux. A machine of up to four cores is a slice of a larger one and cannot hold
+    the whole cache.
 
     Examples
     --------

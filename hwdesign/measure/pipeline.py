@@ -1,4 +1,6 @@
-"""A pipeline on the CPU, timed: each stage is a thread with a core and layers of its own; chunks go from queue to queue."""
+"""A pipeline on the CPU, timed: each stage is a thread with a core and layers of its own; chunks go
+from queue to queue.
+"""
 
 import json
 import os
@@ -14,7 +16,8 @@ from hwdesign._check import dims, whole
 from hwdesign.measure.backends import Backend
 from hwdesign.measure.runs import SHAPE, Measurement, Skipped, combine
 
-# What libraries read to know their threads: a stage that took more than one would use the cores of the others.
+# What libraries read to know their threads: a stage that took more than one would use the cores of
+# the others.
 ALONE = {
     f"{name}_THREADS": "1"
     for name in ("OMP_NUM", "OPENBLAS_NUM", "GOTO_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")
@@ -31,7 +34,8 @@ def measure_pipeline(
     rounds=3,
     timeout=120,
 ):
-    """Time a batch on its way through layers in one stage, in even stages, and with half as many layers again in the first.
+    """Time a batch on its way through layers in one stage, in even stages, and with half as many
+    layers again in the first.
 
     Parameters
     ----------
@@ -40,7 +44,8 @@ def measure_pipeline(
     chunks : int or sequence of int
         Numbers of chunks; they divide `tokens`.
     tokens, hidden : int
-        Tokens [token] of the whole batch and hidden size [element]; a layer is one product with a square FP32 matrix.
+        Tokens [token] of the whole batch and hidden size [element]; a layer is one product with a
+        square FP32 matrix.
     layers : int
         Layers of all stages together: a multiple of P, two each at least.
     rounds : int
@@ -51,19 +56,21 @@ def measure_pipeline(
     Returns
     -------
     list of Measurement or Skipped
-        Times from the first start to the last end [s]; the cases are told apart by `stages` and `largest`, the layers of the
-        largest stage, in their shape.
+        Times from the first start to the last end [s]; the cases are told apart by `stages` and
+        `largest`, the layers of the largest stage, in their shape.
 
     Raises
     ------
     ValueError
-        If a number is not whole or below its least, or `chunks` do not divide `tokens` or `stages` do not divide `layers`.
+        If a number is not whole or below its least, or `chunks` do not divide `tokens` or `stages`
+        do not divide `layers`.
 
     Notes
     -----
-    Source: own machine. A process of its own does the work, since libraries read their number of threads when they are loaded.
-    Stages share what cores share: caches, memory, the clock, and where two "cores" are threads of one, or share one matrix unit,
-    all of its arithmetic; then two stages gain little.
+    Source: own machine. A process of its own does the work, since libraries read their number of
+    threads when they are loaded. Stages share what cores share: caches, memory, the clock, and
+    where two "cores" are threads of one, or share one matrix unit, all of its arithmetic; then two
+    stages gain little.
 
     Examples
     --------
@@ -80,7 +87,8 @@ def measure_pipeline(
         raise ValueError(f"chunks must be numbers that divide tokens = {tokens}, got {chunks!r}")
     if stages < 2 or layers % stages or layers < 2 * stages:
         raise ValueError(
-            f"stages must be >= 2 and layers 2, 3, ... times as many, got stages {stages} and layers {layers}"
+            f"stages must be >= 2 and layers 2, 3, ... times as many, got stages {stages} and "
+            f"layers {layers}"
         )
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -126,7 +134,8 @@ def measure_pipeline(
 
 
 def timed_split(stages, layers, largest):
-    """Layers of each stage of a timed pipeline: the first has the most, the others share the rest as evenly as they can.
+    """Layers of each stage of a timed pipeline: the first has the most, the others share the rest
+    as evenly as they can.
 
     Parameters
     ----------
@@ -152,7 +161,9 @@ def timed_split(stages, layers, largest):
 
 
 def _inside(splits, chunks, tokens, hidden, rounds):
-    """What the process of its own does: time every case once a round, so that the rounds of each lie apart."""
+    """What the process of its own does: time every case once a round, so that the rounds of each
+    lie apart.
+    """
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((sum(splits[0]), hidden, hidden), np.float32) / np.float32(
         hidden**0.5
@@ -197,11 +208,24 @@ def _pass(x, weights, wanted, split, chunks):
         list(pool.map(stage, range(len(split))))
     cpu, found = Backend(), both[len(weights) % 2, :: len(x) // len(wanted)]
     return Measurement(
-        operation="pipeline", precision="fp32", seconds=max(clock) - min(clock), spread=0.0, repeats=1, backend=cpu.name,
-        shape=dict(zip(SHAPE["pipeline"], (len(split), chunks, *x.shape, len(weights), max(split)), strict=True)),
-        device=cpu.device, software=cpu.software, taken_on=time.strftime("%Y-%m-%d"),
+        operation="pipeline",
+        precision="fp32",
+        seconds=max(clock) - min(clock),
+        spread=0.0,
+        repeats=1,
+        backend=cpu.name,
+        shape=dict(
+            zip(
+                SHAPE["pipeline"],
+                (len(split), chunks, *x.shape, len(weights), max(split)),
+                strict=True,
+            )
+        ),
+        device=cpu.device,
+        software=cpu.software,
+        taken_on=time.strftime("%Y-%m-%d"),
         flags=cpu.compare("fp32", found, wanted, np.sqrt((wanted**2).mean())),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Measurements and the files that keep them.
 
-A time means nothing without the device, the software and the day: a cliff of 3x at one size has come and gone with the version
-of a library. So a measurement without them cannot be made, and a file without them cannot be loaded.
+A time means nothing without the device, the software and the day: a cliff of 3x at one size has
+come and gone with the version of a library. So a measurement without them cannot be made, and a
+file without them cannot be loaded.
 """
 
 import datetime
@@ -29,8 +30,9 @@ SHAPE = {
     "attention_decode": ("batch", "context", "heads", "kv_heads", "head_dim"),
     **dict.fromkeys(COLLECTIVES, ("nbytes", "ranks")),
     "pipeline": ("stages", "chunks", "tokens", "hidden", "layers", "largest"),
-}  # fmt: skip
-HEADROOM = 1.15  # on datasheets, which name a lower clock than the highest and no reduction inside a switch
+}
+# on datasheets, which name a lower clock than the highest and no reduction inside a switch
+HEADROOM = 1.15
 COMMON = (
     "device",
     "device_name",
@@ -53,10 +55,12 @@ class Measurement:
     Parameters
     ----------
     operation : str
-        "gemm", "copy", "launch", "attention_decode", "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "pipeline".
+        "gemm", "copy", "launch", "attention_decode", "all_reduce", "all_gather", "reduce_scatter",
+        "all_to_all" or "pipeline".
     shape : mapping of str to int
-        gemm: m, n, k; copy and launch: elements; attention_decode: batch, context, heads, kv_heads, head_dim; collectives:
-        nbytes (of the whole tensor), ranks; pipeline: stages, chunks, tokens, hidden, layers, largest (layers of that stage).
+        gemm: m, n, k; copy and launch: elements; attention_decode: batch, context, heads, kv_heads,
+        head_dim; collectives: nbytes (of the whole tensor), ranks; pipeline: stages, chunks,
+        tokens, hidden, layers, largest (layers of that stage).
     precision : str
         Number format of the operands.
     seconds, spread : float
@@ -74,20 +78,31 @@ class Measurement:
     taken_on : str
         ISO date.
     flags : tuple of str
-        Doubts, each a sentence: "impossible: ...", "wrong result: ...", "working set: ...", "suspect slower path: ...", ...
+        Doubts, each a sentence: "impossible: ...", "wrong result: ...", "working set: ...",
+        "suspect slower path: ...", ...
     source : str
         Who measured.
 
     Raises
     ------
     ValueError
-        If device, software or date is missing, the time is not positive, or the operation or its shape is unknown.
+        If device, software or date is missing, the time is not positive, or the operation or its
+        shape is unknown.
 
     Examples
     --------
-    >>> m = Measurement(operation="gemm", shape={"m": 512, "n": 512, "k": 512}, precision="fp32", seconds=1e-3, spread=1e-5,
-    ...                 repeats=25, device="a CPU", backend="numpy", software={"python": "3.11", "numpy": "2.0"},
-    ...                 taken_on="2026-01-31")
+    >>> m = Measurement(
+    ...     operation="gemm",
+    ...     shape={"m": 512, "n": 512, "k": 512},
+    ...     precision="fp32",
+    ...     seconds=1e-3,
+    ...     spread=1e-5,
+    ...     repeats=25,
+    ...     device="a CPU",
+    ...     backend="numpy",
+    ...     software={"python": "3.11", "numpy": "2.0"},
+    ...     taken_on="2026-01-31",
+    ... )
     >>> m.flops, m.nbytes, round(m.rate / 1e9, 1), m.flags
     (268435456.0, 3145728.0, 268.4, ())
     """
@@ -111,17 +126,20 @@ class Measurement:
         if SHAPE.get(self.operation) != tuple(shape):
             known = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in SHAPE.items())
             raise ValueError(
-                f"operation and shape must be one of {known}; got {self.operation!r} with {', '.join(shape)}"
+                f"operation and shape must be one of {known}; got {self.operation!r} with "
+                f"{', '.join(shape)}"
             )
         if not str(self.device or "").strip():
             raise ValueError(
-                "device must be the name the device reports, got none: a time without its device cannot be compared"
+                "device must be the name the device reports, got none: a time without its "
+                "device cannot be compared"
             )
         wanted = ("python", "torch" if "numpy" not in str(self.backend) else "numpy")
         missing = [name for name in wanted if not software.get(name)]
         if missing:
             raise ValueError(
-                f"software must name the version of {' and '.join(missing)}, got {dict(software) or 'nothing'}: "
+                f"software must name the version of {' and '.join(missing)}, got "
+                f"{dict(software) or 'nothing'}: "
                 "the same GEMM has changed by 3x from one library version to the next"
             )
         try:
@@ -160,7 +178,9 @@ class Measurement:
 
     @property
     def nbytes(self):
-        """Bytes one call reads and writes at least; for a collective, the bytes each rank sends [byte]."""
+        """Bytes one call reads and writes at least; for a collective, the bytes each rank sends
+        [byte].
+        """
         s, size, out = self.shape, ELEMENT_BYTES[self.precision], OUTPUT_BYTES[self.precision]
         if self.operation == "gemm":
             return float(roofline.gemm_bytes(**s, a=size, b=size, c=out))
@@ -244,10 +264,15 @@ class Run:
     skipped: tuple[Skipped, ...] = ()
 
     def select(self, operation, **equal):
-        """Measurements of one operation whose fields or shape have these values, for example ``backend="numpy"`` or ``m=512``."""
-        has = lambda m, name: m.shape.get(name) if name in m.shape else getattr(m, name)  # noqa: E731
-        fits = (m for m in self.measurements if m.operation == operation)
-        return tuple(m for m in fits if all(has(m, name) == value for name, value in equal.items()))
+        """Measurements of one operation whose fields or shape have these values, for example
+        ``backend="numpy"`` or ``m=512``.
+        """
+
+        def has(m, name, value):
+            return value == (m.shape[name] if name in m.shape else getattr(m, name))
+
+        of_kind = (m for m in self.measurements if m.operation == operation)
+        return tuple(m for m in of_kind if all(has(m, *wanted) for wanted in equal.items()))
 
 
 def combine(rounds):
@@ -261,17 +286,29 @@ def combine(rounds):
     Returns
     -------
     Measurement
-        The smallest time [s]; spread: from there to the largest, at least the spread within the best round [s].
+        The smallest time [s]; spread: from there to the largest, at least the spread within the
+        best round [s].
 
     Notes
     -----
-    Source: own choice. What disturbs a computer (other programs, interrupts) only ever adds time, for seconds on end; so the best
-    round is the cleanest, and the way from it to the worst one says how much was disturbed.
+    Source: own choice. What disturbs a computer (other programs, interrupts) only ever adds time,
+    for seconds on end; so the best round is the cleanest, and the way from it to the worst one says
+    how much was disturbed.
 
     Examples
     --------
-    >>> m = Measurement(operation="launch", shape={"elements": 1}, precision="fp32", seconds=2e-6, spread=1e-8, repeats=5,
-    ...                 device="a CPU", backend="numpy", software={"python": "3.11", "numpy": "2.0"}, taken_on="2026-01-31")
+    >>> m = Measurement(
+    ...     operation="launch",
+    ...     shape={"elements": 1},
+    ...     precision="fp32",
+    ...     seconds=2e-6,
+    ...     spread=1e-8,
+    ...     repeats=5,
+    ...     device="a CPU",
+    ...     backend="numpy",
+    ...     software={"python": "3.11", "numpy": "2.0"},
+    ...     taken_on="2026-01-31",
+    ... )
     >>> both = combine([m, replace(m, seconds=3e-6), replace(m, seconds=2.5e-6)])
     >>> both.seconds, both.spread, both.repeats
     (2e-06, 1e-06, 15)
@@ -295,20 +332,31 @@ def judged(measurement):
     Returns
     -------
     Measurement
-        With a flag "impossible: ..." if its rate [FLOP/s] exceeds the dense peak by 15 %, or its bandwidth [byte/s] that of the
-        memory or, for a collective, that of the links by 15 %.
+        With a flag "impossible: ..." if its rate [FLOP/s] exceeds the dense peak by 15 %, or its
+        bandwidth [byte/s] that of the memory or, for a collective, that of the links by 15 %.
 
     Notes
     -----
-    Source: the device catalogue. A bandwidth of 3868 GB/s was once reported for a card of 1008 GB/s: all data lay in its cache.
-    The peaks of a datasheet hold at a boost clock that some devices exceed. Switches that reduce (NVLink SHARP) let each rank of
-    an all-reduce send its tensor once, not 2 (n - 1) / n times.
+    Source: the device catalogue. A bandwidth of 3868 GB/s was once reported for a card of 1008
+    GB/s: all data lay in its cache. The peaks of a datasheet hold at a boost clock that some
+    devices exceed. Switches that reduce (NVLink SHARP) let each rank of an all-reduce send its
+    tensor once, not 2 (n - 1) / n times.
 
     Examples
     --------
-    >>> m = Measurement(operation="copy", shape={"elements": 2**22}, precision="fp32", seconds=8.7e-6, spread=0.0, repeats=5,
-    ...                 device="NVIDIA GeForce RTX 4090", device_name="RTX_4090", backend="torch-cuda",
-    ...                 software={"python": "3.11", "torch": "2.5"}, taken_on="2026-01-31")
+    >>> m = Measurement(
+    ...     operation="copy",
+    ...     shape={"elements": 2**22},
+    ...     precision="fp32",
+    ...     seconds=8.7e-6,
+    ...     spread=0.0,
+    ...     repeats=5,
+    ...     device="NVIDIA GeForce RTX 4090",
+    ...     device_name="RTX_4090",
+    ...     backend="torch-cuda",
+    ...     software={"python": "3.11", "torch": "2.5"},
+    ...     taken_on="2026-01-31",
+    ... )
     >>> judged(m).flags[0][:73]
     'impossible: 3.86 TB/s is above the 1.01 TB/s of the datasheet of RTX_4090'
     """
@@ -323,7 +371,8 @@ def judged(measurement):
     bandwidth = m.shape["nbytes"] / m.seconds if m.operation == "all_reduce" else m.bandwidth
     if limit and bandwidth > headroom * limit and m.operation != "launch":
         flags.append(
-            f"impossible: {fmt(bandwidth, 'byte/s')} is above the {fmt(limit, 'byte/s')} of the datasheet of {device.name}: "
+            f"impossible: {fmt(bandwidth, 'byte/s')} is above the {fmt(limit, 'byte/s')} of "
+            f"the datasheet of {device.name}: "
             "the data came from a cache, or the clock is wrong"
         )
     peak = device.dense_peak.get(
@@ -331,7 +380,8 @@ def judged(measurement):
     )
     if peak and m.rate > HEADROOM * peak:
         flags.append(
-            f"impossible: {fmt(m.rate, 'FLOP/s')} is above the dense {m.precision} peak of {device.name}, {fmt(peak, 'FLOP/s')}: "
+            f"impossible: {fmt(m.rate, 'FLOP/s')} is above the dense {m.precision} peak of "
+            f"{device.name}, {fmt(peak, 'FLOP/s')}: "
             "work was left out, or the clock is wrong"
         )
     return replace(m, flags=tuple(dict.fromkeys(flags)))
@@ -356,7 +406,8 @@ def save_run(path, measurements, *, machine):
 
     Notes
     -----
-    Source: the format is this package's own. What all rows share stands once, at the top, as does the software of each backend.
+    Source: the format is this package's own. What all rows share stands once, at the top, as does
+    the software of each backend.
 
     Examples
     --------
@@ -448,7 +499,8 @@ def load_run(path):
     Raises
     ------
     ValueError
-        If the file is no run, or a measurement lacks its device, its software or its date; the message names it.
+        If the file is no run, or a measurement lacks its device, its software or its date; the
+        message names it.
 
     Notes
     -----
@@ -498,7 +550,8 @@ def _read(label, i, common, software, row):
         required = [n for n in ("device", "software", "taken_on") if not row.get(n)]
         if required:
             raise ValueError(
-                f"lacks {', '.join(required)}: a time without them cannot be compared with any other"
+                f"lacks {', '.join(required)}: a time without them cannot be compared with any "
+                "other"
             )
         return Measurement(**row)
     except (TypeError, AttributeError, ValueError) as error:

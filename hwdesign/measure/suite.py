@@ -1,7 +1,8 @@
 """The list of measurements that describes a machine, and a few numbers that sum it up.
 
-The whole list is walked through several times, so the rounds of one measurement lie seconds apart and its spread shows what else
-the machine was doing. Sweeps follow Figure 4 of the post: K at fixed M and N, then N at fixed M and K.
+The whole list is walked through several times, so the rounds of one measurement lie seconds apart
+and its spread shows what else the machine was doing. Sweeps follow Figure 4 of the post: K at fixed
+M and N, then N at fixed M and K.
 """
 
 import contextlib
@@ -16,26 +17,60 @@ from hwdesign.measure.backends import as_backend
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm, measure_launch
 from hwdesign.measure.runs import Measurement, Skipped, combine
 
-# Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the shapes of equal area; tokens and
-# hidden sizes of the four GEMMs of a layer; shapes in which formats are compared; squares; copies; batches and contexts.
+# Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the
+# shapes of equal area; tokens and
+# hidden sizes of the four GEMMs of a layer; shapes in which formats are compared; squares; copies;
+# batches and contexts.
 SIZES = {
-    "cuda": {"m": 8192, "n": 10240, "k": 8192, "sweep": [2**i for i in range(7, 15)] + [3 * 2**i for i in range(7, 13)],
-             "fine": range(4096, 5121, 32), "tokens": [16, 64], "area": 2**26, "aspect": range(-3, 4),
-             "layer": [(m, h) for m in (1, 16, 256, 8192) for h in (1024, 2048, 4096)],
-             "formats": {p: [(16, 8192, 8192), (8192, 8192, 8192)] for p in ("fp8", "nvfp4")},
-             "square": [256, 512, 1024, 2048, 4096, 8192, 16384], "copy": [2**20, 2**24, 2**28],
-             "attention": [(1, 32768), (16, 8192), (64, 8192)]},
-    "cpu": {"m": 512, "n": 640, "k": 512, "sweep": [2**i for i in range(6, 13)], "fine": range(256, 385, 4), "tokens": [16],
-            "area": 2**22, "aspect": range(-2, 3), "layer": [(m, h) for m in (1, 16, 256) for h in (256, 512, 1024)],
-            "formats": {"fp16": [(16, 512, 512), (512, 1024, 1024)], "fp8": [(16, 512, 512)]},  # FP8 is slow on a CPU
-            "square": [384, 768, 1024, 1536], "copy": [2**20, 2**24],
-            "attention": [(1, 4096), (4, 4096)]},
-}  # fmt: skip
+    "cuda": {
+        "m": 8192,
+        "n": 10240,
+        "k": 8192,
+        "sweep": [2**i for i in range(7, 15)] + [3 * 2**i for i in range(7, 13)],
+        "fine": range(4096, 5121, 32),
+        "tokens": [16, 64],
+        "area": 2**26,
+        "aspect": range(-3, 4),
+        "layer": [(m, h) for m in (1, 16, 256, 8192) for h in (1024, 2048, 4096)],
+        "formats": {p: [(16, 8192, 8192), (8192, 8192, 8192)] for p in ("fp8", "nvfp4")},
+        "square": [256, 512, 1024, 2048, 4096, 8192, 16384],
+        "copy": [2**20, 2**24, 2**28],
+        "attention": [(1, 32768), (16, 8192), (64, 8192)],
+    },
+    "cpu": {
+        "m": 512,
+        "n": 640,
+        "k": 512,
+        "sweep": [2**i for i in range(6, 13)],
+        "fine": range(256, 385, 4),
+        "tokens": [16],
+        "area": 2**22,
+        "aspect": range(-2, 3),
+        "layer": [(m, h) for m in (1, 16, 256) for h in (256, 512, 1024)],
+        # FP8 is slow on a CPU
+        "formats": {"fp16": [(16, 512, 512), (512, 1024, 1024)], "fp8": [(16, 512, 512)]},
+        "square": [384, 768, 1024, 1536],
+        "copy": [2**20, 2**24],
+        "attention": [(1, 4096), (4, 4096)],
+    },
+}
 NONE = {"fine": [], "layer": [], "formats": {}, "tokens": []}
 QUICK = {
-    "cuda": {"sweep": [512, 2048, 8192], "square": [1024, 4096, 8192], "copy": [2**28], "attention": [(16, 8192)], **NONE},
-    "cpu": {"sweep": [128, 512], "square": [384, 1024], "copy": [2**24], "attention": [(1, 4096)], **NONE},
-}  # fmt: skip
+    "cuda": {
+        "sweep": [512, 2048, 8192],
+        "square": [1024, 4096, 8192],
+        "copy": [2**28],
+        "attention": [(16, 8192)],
+        **NONE,
+    },
+    "cpu": {
+        "sweep": [128, 512],
+        "square": [384, 1024],
+        "copy": [2**24],
+        "attention": [(1, 4096)],
+        **NONE,
+    },
+}
 PASSES = (3, 9)  # fewest and most
 LIMIT = {
     "cuda": 240.0,
@@ -149,8 +184,9 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
     quick : bool
         A short list.
     limit : float, optional
-        Time to spend [s]: the list is walked through 3 to 9 times; after the third pass, no pass begins that would end later.
-        By default 40 s on a CPU, 240 s on a GPU, a quarter for the quick list.
+        Time to spend [s]: the list is walked through 3 to 9 times; after the third pass, no pass
+        begins that would end later. By default 40 s on a CPU, 240 s on a GPU, a quarter for the
+        quick list.
     progress : callable, optional
         Called with a line of text before each step.
 
@@ -197,7 +233,9 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
 
 
 def _others():
-    """Processor time that other programs took since the start of the machine [s]; 0 where nobody says."""
+    """Processor time that other programs took since the start of the machine [s]; 0 where nobody
+    says.
+    """
     with contextlib.suppress(OSError, ValueError):
         with open("/proc/stat", encoding="utf-8") as file:
             user, nice, system, _, _, irq, soft, steal = (
@@ -220,8 +258,8 @@ def summary(measurements):
     Returns
     -------
     dict
-        "bandwidth" [byte/s], "launch" [s], "rate" and "ridge": format to best GEMM rate [FLOP/s] and to ridge [FLOP/byte];
-        None or empty where nothing was measured.
+        "bandwidth" [byte/s], "launch" [s], "rate" and "ridge": format to best GEMM rate [FLOP/s]
+        and to ridge [FLOP/byte]; None or empty where nothing was measured.
 
     Notes
     -----

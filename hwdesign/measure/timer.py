@@ -1,12 +1,14 @@
-"""The stop-watch: warm up, repeat in small blocks, take the median of each block and the smallest of these medians.
+"""The stop-watch: warm up, repeat in small blocks, take the median of each block and the smallest
+of these medians.
 
-A median shuts out the odd slow reading; the smallest median shuts out what disturbs a computer for longer, such as other
-programs, which only ever add time.
+A median shuts out the odd slow reading; the smallest median shuts out what disturbs a computer for
+longer, such as other programs, which only ever add time.
 
-A CPU is timed with the system's counter, with enough calls between two readings that its resolution does not matter. A GPU is
-timed by its own events round replays of a CUDA graph that holds all calls, often enough to last a millisecond when Python starts
-them, so that neither starting kernels nor starting the graph counts.
-Source: the practice of Triton's `do_bench` and NVIDIA's nvbench (warm-up, many readings, medians or quantiles, cold caches).
+A CPU is timed with the system's counter, with enough calls between two readings that its resolution
+does not matter. A GPU is timed by its own events round replays of a CUDA graph that holds all
+calls, often enough to last a millisecond when Python starts them, so that neither starting kernels
+nor starting the graph counts. Source: the practice of Triton's `do_bench` and NVIDIA's nvbench
+(warm-up, many readings, medians or quantiles, cold caches).
 """
 
 import itertools
@@ -51,7 +53,8 @@ class Timing:
 def time_calls(
     calls, *, torch=None, batch=None, before=lambda: None, budget=0.03, clock=time.perf_counter
 ):
-    """Time of one call, when the calls are made in turn: the smallest median of 3 to 20 blocks of 3 repeats.
+    """Time of one call, when the calls are made in turn: the smallest median of 3 to 20 blocks of 3
+    repeats.
 
     Parameters
     ----------
@@ -62,7 +65,8 @@ def time_calls(
     batch : callable, optional
         Own stop-watch: makes a number of calls and returns the time they took [s].
     before : callable
-        Called once, before the warm-up: clears the results, so that a check sees what the timed calls wrote.
+        Called once, before the warm-up: clears the results, so that a check sees what the timed
+        calls wrote.
     budget : float
         Time to spend on repeats [s]; 3 blocks are taken at least.
     clock : callable
@@ -77,11 +81,14 @@ def time_calls(
     -----
     Source: see the head of this module.
 
-    If the calls cannot be captured in a CUDA graph, they are started one by one, and a flag says so.
+    If the calls cannot be captured in a CUDA graph, they are started one by one, and a flag says
+    so.
 
     Examples
     --------
-    >>> spans = iter([99, 1, 1] + 20 * [2, 2, 77])  # warm-up: 99 s, 1 s, 1 s; then in each block 2 s, 2 s and a slow one
+    >>> spans = iter(
+    ...     [99, 1, 1] + 20 * [2, 2, 77]
+    ... )  # warm-up: 99 s, 1 s, 1 s; then in each block 2 s, 2 s and a slow one
     >>> timing = time_calls([], batch=lambda count: next(spans), budget=1e9)
     >>> timing.seconds, timing.spread, timing.repeats
     (2.0, 0.0, 60)
@@ -139,7 +146,8 @@ def _on_cuda(calls, torch):
         torch.cuda.synchronize()
         turns, first = 1, str(error).split("\n")[0]
         flags = (
-            f"no CUDA graph: the calls were started one by one, short ones wait for Python ({first})",
+            "no CUDA graph: the calls were started one by one, short ones wait for Python "
+            f"({first})",
         )
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 

@@ -1,7 +1,9 @@
-"""The architectures: keys of a config to the blocks of a `Model`, one reader for each family of `model_type`s.
+"""The architectures: keys of a config to the blocks of a `Model`, one reader for each family of
+`model_type`s.
 
-A reader is called with a `hwdesign.models.config.Reader`, the hidden size and the model type. Where the code of an
-architecture and its published configs disagree about what a missing key means, the key must be given.
+A reader is called with a `hwdesign.models.config.Reader`, the hidden size and the model type. Where
+the code of an architecture and its published configs disagree about what a missing key means, the
+key must be given.
 """
 
 import math
@@ -27,12 +29,32 @@ SWITCHED = (
 )  # no window unless use_sliding_window is true
 
 UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
-    "*": ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_head_dim", "attention_bias", "sliding_window"),
-    "M": ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "use_bias", "mamba_proj_bias",
-          "use_conv_bias"),
-    "E": ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size",
-          "moe_shared_expert_intermediate_size"),
-}  # fmt: skip
+    "*": (
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "attention_head_dim",
+        "attention_bias",
+        "sliding_window",
+    ),
+    "M": (
+        "mamba_num_heads",
+        "mamba_head_dim",
+        "n_groups",
+        "ssm_state_size",
+        "conv_kernel",
+        "use_bias",
+        "mamba_proj_bias",
+        "use_conv_bias",
+    ),
+    "E": (
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "n_shared_experts",
+        "moe_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+    ),
+}
 
 
 def _layers(read):
@@ -40,7 +62,9 @@ def _layers(read):
 
 
 def _heads(read, hidden, multi_query=False):
-    """(query heads, key-value heads, head size): null KV heads mean as many as query heads, a null head size H / heads."""
+    """(query heads, key-value heads, head size): null KV heads mean as many as query heads, a null
+    head size H / heads.
+    """
     heads = read.integer("num_attention_heads", "n_head")
     kv = read.optional("num_key_value_heads", "n_head_kv", "num_kv_heads", "num_query_groups")
     if read.flag("multi_query", default=multi_query):
@@ -64,7 +88,9 @@ def _head_dim(read, hidden, heads):
 
 
 def _windows(read, layers, kind):
-    """Window of each layer [token] or None, from layer_types, a pattern (every n-th layer is full), or one window for all."""
+    """Window of each layer [token] or None, from layer_types, a pattern (every n-th layer is full),
+    or one window for all.
+    """
     switched = read.flag("use_sliding_window", default=kind not in SWITCHED)
     missing = WINDOW.get(kind, 0) if "sliding_window" not in read.values else 0
     window = read.integer("sliding_window", default=missing, least=int(switched))
@@ -148,7 +174,9 @@ def _mixtral(read, hidden, kind):
 
 
 def _qwen_moe(read, hidden, kind):
-    """Blocks of which some have experts: every n-th (decoder_sparse_step), none of mlp_only_layers."""
+    """Blocks of which some have experts: every n-th (decoder_sparse_step), none of
+    mlp_only_layers.
+    """
     layers, (bias, out_bias) = _layers(read), _biases(read, kind)
     norm = "head" if kind == "qwen3_moe" else None
     mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
@@ -175,7 +203,9 @@ def _gpt_oss(read, hidden, kind):
 
 
 def _gpt(read, hidden, kind):
-    """Blocks of GPT-2 and its kin: biases everywhere, no gate; learned positions but for GPT-NeoX, which rotates."""
+    """Blocks of GPT-2 and its kin: biases everywhere, no gate; learned positions but for GPT-NeoX,
+    which rotates.
+    """
     neox = kind == "gpt_neox"
     heads, kv, size = _heads(read, hidden, multi_query=kind == "gpt_bigcode")
     bias = read.flag("attention_bias", default=True) if neox else True
@@ -233,7 +263,9 @@ def _deepseek(read, hidden, kind):
 
 
 def _sparse_layers(read, layers):
-    """Which layers have experts: after first_k_dense_replace, every moe_layer_freq-th, or where that is a list of 0 and 1."""
+    """Which layers have experts: after first_k_dense_replace, every moe_layer_freq-th, or where
+    that is a list of 0 and 1.
+    """
     key, freq = read.raw("moe_layer_freq")
     if not isinstance(freq, list):
         read.given("first_k_dense_replace", "how many layers come before the experts")
@@ -247,7 +279,9 @@ def _sparse_layers(read, layers):
 
 
 def _nemotron_h(read, hidden, kind):
-    """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm each."""
+    """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm
+    each.
+    """
     pattern, layers = read.raw("hybrid_override_pattern")[1], _layers(read)
     if (
         not isinstance(pattern, str)

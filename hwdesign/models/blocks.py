@@ -1,8 +1,10 @@
-"""The parts of a model and their weights: attention, Mamba-2, feed-forward, experts, and the block that holds them.
+"""The parts of a model and their weights: attention, Mamba-2, feed-forward, experts, and the block
+that holds them.
 
-Every parameter belongs to one `Weight`: a matrix or vector with its shape, how often it is stored, and how often one token
-uses it. Names are those of Hugging Face configs. Sources: the `modeling_*.py` of each architecture in transformers;
-DeepSeek-V2, arXiv 2405.04434, for latent attention; Mamba-2, arXiv 2405.21060.
+Every parameter belongs to one `Weight`: a matrix or vector with its shape, how often it is stored,
+and how often one token uses it. Names are those of Hugging Face configs. Sources: the
+`modeling_*.py` of each architecture in transformers; DeepSeek-V2, arXiv 2405.04434, for latent
+attention; Mamba-2, arXiv 2405.21060.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from dataclasses import dataclass
 class Weight:
     """One matrix (n outputs, k inputs) or vector (k = 1, not multiplied as a matrix) of the model.
 
-    `stored` copies exist; one token uses `used` of them. `matmul` says whether a token's pass multiplies by it.
+    `stored` copies exist; one token uses `used` of them. `matmul` says whether a token's pass
+    multiplies by it.
 
     Examples
     --------
@@ -50,9 +53,11 @@ def vector(name, part, n):
 
 @dataclass(frozen=True, kw_only=True)
 class SelfAttention:
-    """Multi-head, grouped-query (fewer key-value heads) or multi-query (one) attention, full or in a sliding window.
+    """Multi-head, grouped-query (fewer key-value heads) or multi-query (one) attention, full or in
+    a sliding window.
 
-    `qk_norm` is None, "head" (one norm of head_dim for q, one for k) or "full" (over the full width of q and of k).
+    `qk_norm` is None, "head" (one norm of head_dim for q, one for k) or "full" (over the full width
+    of q and of k).
 
     Examples
     --------
@@ -83,7 +88,9 @@ class SelfAttention:
 
     @property
     def cache_elements(self):
-        """Elements a token leaves in the cache [element]: a key and a value for each key-value head."""
+        """Elements a token leaves in the cache [element]: a key and a value for each key-value
+        head.
+        """
         return 2 * self.num_kv_heads * self.head_dim
 
     def weights(self, hidden):
@@ -99,13 +106,16 @@ class SelfAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class LatentAttention:
-    """Multi-head latent attention (MLA): one latent and one rotary key a token, shared by all heads.
+    """Multi-head latent attention (MLA): one latent and one rotary key a token, shared by all
+    heads.
 
     `q_rank` is None where queries are not compressed.
 
     Examples
     --------
-    >>> mla = LatentAttention(num_heads=128, q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, v_dim=128)
+    >>> mla = LatentAttention(
+    ...     num_heads=128, q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, v_dim=128
+    ... )
     >>> mla.cache_elements
     576
     """
@@ -180,7 +190,9 @@ class Mamba2:
 
     @property
     def conv_width(self):
-        """Channels of the short convolution [element]: the inner width and the two group projections."""
+        """Channels of the short convolution [element]: the inner width and the two group
+        projections.
+        """
         return self.inner + 2 * self.groups * self.state
 
     @property
@@ -242,10 +254,11 @@ def _ffn(up, down, part, width, hidden, gated, bias, **copies):
 
 @dataclass(frozen=True, kw_only=True)
 class MoE:
-    """A mixture of experts: a router picks `top_k` of `num_experts`; shared experts see every token.
+    """A mixture of experts: a router picks `top_k` of `num_experts`; shared experts see every
+    token.
 
-    `shared_width` is the summed width of the shared experts; `router_correction` adds one bias an expert that only steers
-    the choice.
+    `shared_width` is the summed width of the shared experts; `router_correction` adds one bias an
+    expert that only steers the choice.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""A Hugging Face `config.json` as a `Model`, or an error that names the key, its value and what would be accepted.
+"""A Hugging Face `config.json` as a `Model`, or an error that names the key, its value and what
+would be accepted.
 
-A reader takes the keys it understands and marks them. What is left and looks as if it changed a count (an expert, head,
-rank, layer, window, ... key) is refused: a number nobody read is a number silently guessed. No code of a model repository
-is run; the file is parsed as JSON and nothing else.
+A reader takes the keys it understands and marks them. What is left and looks as if it changed a
+count (an expert, head, rank, layer, window, ... key) is refused: a number nobody read is a number
+silently guessed. No code of a model repository is run; the file is parsed as JSON and nothing else.
 """
 
 import json
@@ -19,11 +20,14 @@ NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 SIDE = re.compile(
     "vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I
 )  # towers left out
-# A key with a SHAPING part is refused when nobody read it, unless it has a word of training or numerics, or one of
+# A key with a SHAPING part is refused when nobody read it, unless it has a word of training or
+# numerics, or one of
 # positions, tokens or switches and no part that only experts, latents and state spaces have.
 SHAPING = re.compile(
-    "(?<![a-z])(n|num|d)_|expert|moe|lora|rank|head|hidden|intermediate|layer|window|mamba|ssm|conv|block|pattern|mlp|ffn|ff_|_ff|"
-    "dense|dim|kv|meta_|vocab|embd|inner|state|shared|sparse|sliding|attention|attn|quant|compress|bias|tie|group|expand|mult|step|"
+    "(?<![a-z])(n|num|d)_|expert|moe|lora|rank|head|hidden|intermediate|layer|window|mamba|ssm|"
+    "conv|block|pattern|mlp|ffn|ff_|_ff|"
+    "dense|dim|kv|meta_|vocab|embd|inner|state|shared|sparse|sliding|attention|attn|quant|"
+    "compress|bias|tie|group|expand|mult|step|"
     "norm|width|depth|size|router|gate|gating|linear|qk|adapter|memory|index|latent|hybrid",
     re.I,
 )
@@ -33,21 +37,26 @@ SPECIAL = re.compile(
 WORD = r"(?<![a-z])(?:{})(?![a-z])"
 NUMERICS = re.compile(
     WORD.format(
-        "act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|mtp|nextn"
+        "act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|"
+        "mtp|nextn"
     ),
     re.I,
 )
 SWITCHES = re.compile(
     WORD.format(
-        "alpha|auto|batch|beams?|beta|cache|classifier|context|ctx|flash|gradient|ids?|implementation|logits|name|ngram|pad|"
-        "positions?|prob|reorder|rope|rotary|scalar|scaling|scored|scoring|softcapping|softmax|task|temperature|theta|"
+        "alpha|auto|batch|beams?|beta|cache|classifier|context|ctx|flash|gradient|ids?|"
+        "implementation|logits|name|ngram|pad|"
+        "positions?|prob|reorder|rope|rotary|scalar|scaling|scored|scoring|softcapping|softmax|"
+        "task|temperature|theta|"
         "time|tokens?|tokenizer|torch|transformers|upcast|version"
     ),
     re.I,
 )
 HARMLESS = re.compile(
-    "chunk_size_feed_forward|ep_size|n_group|norm_topk_prob|num_beam_groups|num_return_sequences|output_attentions|"
-    "output_hidden_states|output_router_logits|rescale_prenorm_residual|topk_group|moe_shared_expert_overlap|full_attn_mod|"
+    "chunk_size_feed_forward|ep_size|n_group|norm_topk_prob|num_beam_groups|"
+    "num_return_sequences|output_attentions|"
+    "output_hidden_states|output_router_logits|rescale_prenorm_residual|topk_group|"
+    "moe_shared_expert_overlap|full_attn_mod|"
     "scale_attn_weights|scale_attn_by_inverse_layer_idx"
 )
 WRAPPED = re.compile(
@@ -67,7 +76,9 @@ LIMIT = 2_000_000  # of any other size or count
 
 
 class Reader:
-    """A config dict that remembers which keys were read; every complaint names key, value and what is accepted."""
+    """A config dict that remembers which keys were read; every complaint names key, value and what
+    is accepted.
+    """
 
     def __init__(self, values, where=""):
         self.values, self.where, self.used = values, where, {"model_type", "architectures"}
@@ -80,7 +91,9 @@ class Reader:
         return ValueError(f"config key {self.where + key!r} must be {accepted}, got {value}")
 
     def raw(self, *keys):
-        """(key, value) of the first alias that is present and not null; two aliases that disagree are refused."""
+        """(key, value) of the first alias that is present and not null; two aliases that disagree
+        are refused.
+        """
         self.used.update(keys)
         found = [(k, self.values[k]) for k in keys if self.values.get(k) is not None]
         if found[1:] and len({_shown(v) for _, v in found}) > 1:
@@ -96,7 +109,9 @@ class Reader:
             raise self.complain(key, f"given: {accepted}")
 
     def integer(self, *keys, default=None, least=1, most=None):
-        """A whole number under any of its aliases; missing or null gives the default, or an error without one."""
+        """A whole number under any of its aliases; missing or null gives the default, or an error
+        without one.
+        """
         key, value = self.raw(*keys)
         if value is None:
             if default is None:
@@ -145,14 +160,17 @@ class Reader:
         return Reader(value, f"{self.where}{where}.")
 
     def finish(self, kind):
-        """Refuse what was not read and looks as if it changed a count; null, false, 0 and empty switch nothing on."""
+        """Refuse what was not read and looks as if it changed a count; null, false, 0 and empty
+        switch nothing on.
+        """
         for key in [k for k, v in self.values.items() if k not in self.used and not _off(v)]:
             if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
                 continue
             if SPECIAL.search(key) or not SWITCHES.search(key):
                 raise self.complain(
                     key,
-                    f"absent: the reader of {kind!r} does not know this key, and it may change the counts",
+                    f"absent: the reader of {kind!r} does not know this key, and it may change "
+                    "the counts",
                 )
 
 
@@ -176,7 +194,8 @@ def load(source):
     Parameters
     ----------
     source : dict, str or path
-        The parsed config, the path of a JSON file, or the name of a config that ships with the package (`names()`).
+        The parsed config, the path of a JSON file, or the name of a config that ships with the
+        package (`names()`).
 
     Returns
     -------
@@ -186,13 +205,15 @@ def load(source):
     Raises
     ------
     ValueError
-        If the file is no config or a key is not understood, contradictory or out of range; one line that names it.
+        If the file is no config or a key is not understood, contradictory or out of range; one line
+        that names it.
     FileNotFoundError
         If there is neither a file nor a shipped config of that name.
 
     Notes
     -----
-    Source: the `configuration_*.py` and `modeling_*.py` of each architecture in transformers, or the paper of the model.
+    Source: the `configuration_*.py` and `modeling_*.py` of each architecture in transformers, or
+    the paper of the model.
 
     Examples
     --------
@@ -225,7 +246,8 @@ def _load(source):
         found, size = False, 0
     if not found:
         raise FileNotFoundError(
-            f"source must be a config.json or one of {', '.join(names())}; there is no file {_shown(str(source))}"
+            f"source must be a config.json or one of {', '.join(names())}; there is no file "
+            f"{_shown(str(source))}"
         )
     if size > MAX_BYTES:
         raise ValueError(
@@ -235,7 +257,8 @@ def _load(source):
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path.name!r} must be UTF-8 text, got byte 0x{error.object[error.start]:02x} at {error.start}"
+            f"{path.name!r} must be UTF-8 text, got byte 0x{error.object[error.start]:02x} at "
+            f"{error.start}"
         ) from None
     name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
     return _model(_parse(text, path.name), name)
@@ -270,7 +293,8 @@ def _parse(text, name):
         for key, value in found:
             if key in out and _shown(out[key]) != _shown(value):
                 raise ValueError(
-                    f"{name!r}: config key {key!r} stands twice, as {_shown(out[key])} and {_shown(value)}; give it once"
+                    f"{name!r}: config key {key!r} stands twice, as {_shown(out[key])} and "
+                    f"{_shown(value)}; give it once"
                 )
             out[key] = value
         return out
@@ -308,7 +332,8 @@ def _model(values, name):
         ]
         if odd := [k for k in odd if k not in nest and not SIDE.search(str(k))]:
             raise ValueError(
-                f"config key {where + str(odd[0])!r} must be one of {', '.join(NESTED)} to hold the language model"
+                f"config key {where + str(odd[0])!r} must be one of {', '.join(NESTED)} to "
+                "hold the language model"
             )
         if not nest:
             break
@@ -325,7 +350,8 @@ def _model(values, name):
         values = {**values, **{k: v for k, v in said.items() if values.get(k) is None}}
         if odd := [k for k, v in said.items() if _shown(values[k]) != _shown(v)]:
             raise ValueError(
-                f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give one, or the same value"
+                f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give "
+                "one, or the same value"
             )
         read = Reader(values, where)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
@@ -388,8 +414,10 @@ def _kept(quant, layers):
                 continue
             if parts is None:
                 raise ValueError(
-                    f"config key {quant.where + key!r} must name lm_head, embeddings, norms, routers, or whole self_attn, mlp or "
-                    f"experts modules, got {entry[:80]!r}; without quantization_config the parameters are counted all the same"
+                    f"config key {quant.where + key!r} must name lm_head, embeddings, norms, "
+                    "routers, or whole self_attn, mlp or "
+                    f"experts modules, got {entry[:80]!r}; without quantization_config the "
+                    "parameters are counted all the same"
                 )
             for part in parts:
                 seen.setdefault(part, set()).update([int(layer[1])] if layer else range(layers))

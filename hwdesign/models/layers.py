@@ -24,7 +24,8 @@ class Gemm:
     count : float or ndarray
         How often it runs [dimensionless]; the mean number of experts touched need not be whole.
     part : str
-        Part of the model it belongs to, as in `Model.parameters_by_part`; it decides the number format.
+        Part of the model it belongs to, as in `Model.parameters_by_part`; it decides the number
+        format.
 
     Raises
     ------
@@ -87,8 +88,8 @@ def transformer_gemms(
     hidden_size, intermediate_size : int
         H and H' [element].
     num_heads, num_kv_heads, head_dim : int, optional
-        Query heads, key-value heads, features per head [element]. Without them attention is multi-head with
-        ``num_heads * head_dim = hidden_size``, the case of Table 1.
+        Query heads, key-value heads, features per head [element]. Without them attention is
+        multi-head with ``num_heads * head_dim = hidden_size``, the case of Table 1.
     gated : bool
         Whether the up-projection is a fused gate and up pair, N = 2 H'.
 
@@ -100,16 +101,22 @@ def transformer_gemms(
     Raises
     ------
     ValueError
-        If a dimension is below 1, only some of the head arguments are given, or the heads do not divide evenly.
+        If a dimension is below 1, only some of the head arguments are given, or the heads do not
+        divide evenly.
 
     Notes
     -----
-    Source: Table 1 of NVIDIA's post on hardware-friendly model design; grouped-query attention after Ainslie et al. 2023.
+    Source: Table 1 of NVIDIA's post on hardware-friendly model design; grouped-query attention
+    after Ainslie et al. 2023.
 
     Examples
     --------
-    >>> [(g.name, int(g.n), int(g.k)) for g in transformer_gemms(1, hidden_size=4096, intermediate_size=16384)]
-    [('qkv', 12288, 4096), ('attention output', 4096, 4096), ('up', 16384, 4096), ('down', 4096, 16384)]
+    >>> for g in transformer_gemms(1, hidden_size=4096, intermediate_size=16384):
+    ...     print(g.name, int(g.n), int(g.k))
+    qkv 12288 4096
+    attention output 4096 4096
+    up 16384 4096
+    down 4096 16384
     """
     if not isinstance(gated, bool):
         raise ValueError(f"gated must be True or False, got {gated!r}")

@@ -1,10 +1,11 @@
 """A language model as its blocks, counted exactly.
 
-Every parameter belongs to one `Weight` of `hwdesign.models.blocks`. All counts (parameters, active parameters, bytes, FLOP)
-are sums over that one list, so they cannot disagree.
+Every parameter belongs to one `Weight` of `hwdesign.models.blocks`. All counts (parameters, active
+parameters, bytes, FLOP) are sums over that one list, so they cannot disagree.
 
-Names are those of Hugging Face configs. What is counted: `num_hidden_layers` blocks, embeddings, head, norms, biases,
-attention sinks, router weights and router corrections. What is not: multi-token-prediction layers and vision or audio towers.
+Names are those of Hugging Face configs. What is counted: `num_hidden_layers` blocks, embeddings,
+head, norms, biases, attention sinks, router weights and router corrections. What is not:
+multi-token-prediction layers and vision or audio towers.
 """
 
 import functools
@@ -70,8 +71,13 @@ class Model:
 
     Examples
     --------
-    >>> block = Block(mixer=SelfAttention(num_heads=32, num_kv_heads=8, head_dim=128), ffn=DenseFFN(width=14336))
-    >>> Model(name="Llama-3.1-8B", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32).parameters
+    >>> block = Block(
+    ...     mixer=SelfAttention(num_heads=32, num_kv_heads=8, head_dim=128),
+    ...     ffn=DenseFFN(width=14336),
+    ... )
+    >>> Model(
+    ...     name="Llama-3.1-8B", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32
+    ... ).parameters
     8030261248
     """
 
@@ -123,8 +129,9 @@ class Model:
     def active_parameters(self, *, include_embedding):
         """Parameters one token uses [element], exact.
 
-        Both conventions are in use and differ by the input embedding, so the choice must be made: DeepSeek and Qwen include
-        it, gpt-oss leaves it out. A tied embedding works as the head and always counts.
+        Both conventions are in use and differ by the input embedding, so the choice must be made:
+        DeepSeek and Qwen include it, gpt-oss leaves it out. A tied embedding works as the head and
+        always counts.
         """
         total = sum(w.used * w.elements for w in self.weights)
         return (
@@ -135,11 +142,15 @@ class Model:
 
     @property
     def matmul_parameters(self):
-        """Parameters one token is multiplied by as a matrix [element]: twice this is its FLOP without attention scores."""
+        """Parameters one token is multiplied by as a matrix [element]: twice this is its FLOP
+        without attention scores.
+        """
         return sum(w.used * w.elements for w in self.weights if w.matmul)
 
     def parameters_by_part(self, *, active=False):
-        """Parameters of each part [element], as a dict in the order of `PARTS`; only those a token uses if `active`."""
+        """Parameters of each part [element], as a dict in the order of `PARTS`; only those a token
+        uses if `active`.
+        """
         out = dict.fromkeys(PARTS, 0)
         for w in self.weights:
             out[w.part] += (w.used if active else w.stored) * w.elements
@@ -148,14 +159,16 @@ class Model:
     def low_precision_parts(self, recipe=None):
         """Parts of the model whose matrices a recipe converts, as a set of names.
 
-        Embeddings, norms, biases, router and head stay in BF16, and so do the parts in `unquantized` when the recipe is the
-        checkpoint's own. Without a recipe the checkpoint's is meant.
+        Embeddings, norms, biases, router and head stay in BF16, and so do the parts in
+        `unquantized` when the recipe is the checkpoint's own. Without a recipe the checkpoint's is
+        meant.
         """
         own = recipe is None or getattr(recipe, "name", recipe) == self.quantization
         return set(QUANTIZED) - (set(self.unquantized) if own else set())
 
     def weight_bytes(self, recipe=None):
-        """Bytes of the stored weights by part [byte], as a dict; the matrices of `low_precision_parts` take the recipe's format.
+        """Bytes of the stored weights by part [byte], as a dict; the matrices of
+        `low_precision_parts` take the recipe's format.
 
         Without a recipe the checkpoint's is used, else BF16.
         """
@@ -177,8 +190,8 @@ class Model:
     def kv_bytes(self, context, precision="bf16", *, reserved=False):
         """Bytes of the cache of one sequence of `context` tokens [byte].
 
-        What the model needs: a windowed layer keeps its window. With `reserved`, what an engine takes that reserves pages for
-        the full context in every layer.
+        What the model needs: a windowed layer keeps its window. With `reserved`, what an engine
+        takes that reserves pages for the full context in every layer.
         """
         (context,) = dims(context=context)
         size = as_precision(precision).bytes
@@ -191,7 +204,8 @@ class Model:
     def kv_bytes_per_gpu(self, context, tp, precision="bf16"):
         """Bytes of the cache of one sequence on each of `tp` GPUs [byte].
 
-        Key-value heads are divided until one is left; beyond that they are replicated. A latent is never divided.
+        Key-value heads are divided until one is left; beyond that they are replicated. A latent is
+        never divided.
         """
         context, tp = dims(context=context, tp=tp)
         size, total = as_precision(precision).bytes, 0.0
@@ -217,7 +231,9 @@ class Model:
 
     @classmethod
     def from_config(cls, source):
-        """Model of a Hugging Face config: a path, a dict or the name of a shipped config; see `hwdesign.models.config`."""
+        """Model of a Hugging Face config: a path, a dict or the name of a shipped config; see
+        `hwdesign.models.config`.
+        """
         return importlib.import_module("hwdesign.models.config").load(
             source
         )  # it builds on this file
@@ -226,8 +242,9 @@ class Model:
 def same_parameters(model, *, layers):
     """A wider or deeper sibling with about the same number of parameters in its blocks.
 
-    All widths (hidden size, feed-forward width, heads) scale with ``sqrt(old layers / new layers)``: parameters of a block grow
-    with the square of its width. Head size and group structure stay.
+    All widths (hidden size, feed-forward width, heads) scale with ``sqrt(old layers / new
+    layers)``: parameters of a block grow with the square of its width. Head size and group
+    structure stay.
 
     Parameters
     ----------
@@ -239,7 +256,8 @@ def same_parameters(model, *, layers):
     Returns
     -------
     Model
-        Sibling; its widths [element] are multiples of the head size, so the count matches within the rounding.
+        Sibling; its widths [element] are multiples of the head size, so the count matches within
+        the rounding.
 
     Raises
     ------
@@ -252,7 +270,10 @@ def same_parameters(model, *, layers):
 
     Examples
     --------
-    >>> block = Block(mixer=SelfAttention(num_heads=32, num_kv_heads=32, head_dim=128), ffn=DenseFFN(width=16384, gated=False))
+    >>> block = Block(
+    ...     mixer=SelfAttention(num_heads=32, num_kv_heads=32, head_dim=128),
+    ...     ffn=DenseFFN(width=16384, gated=False),
+    ... )
     >>> deep = Model(name="deep", hidden_size=4096, vocab_size=32000, blocks=(block,) * 32)
     >>> wide = same_parameters(deep, layers=8)
     >>> wide.hidden_size, wide.blocks[0].mixer.num_heads, wide.blocks[0].ffn.width
@@ -267,7 +288,8 @@ def same_parameters(model, *, layers):
         or not isinstance(block.ffn, DenseFFN)
     ):
         raise ValueError(
-            f"model must have equal blocks of self-attention and a dense FFN, got {sorted(b.kind for b in kinds)}"
+            "model must have equal blocks of self-attention and a dense FFN, got "
+            f"{sorted(b.kind for b in kinds)}"
         )
     factor = (len(model.blocks) / layers) ** 0.5
     groups = block.mixer.num_heads // block.mixer.num_kv_heads

@@ -1,13 +1,16 @@
-"""Will a width or a head count shard? Each tier is reported apart, with the remainder and the next good width.
+"""Will a width or a head count shard? Each tier is reported apart, with the remainder and the next
+good width.
 
-Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (a scale block must not be cut), *kernel*
-(rows in pieces of 16 bytes, which are 8 elements in BF16, 16 in FP8, 32 in NVFP4; left out where the scale block is that large
-already), *tile* (128 is the floor, 256 and 512 fill the larger cooperative tiles). A head count shards *clean*, *replicated*,
-*uneven* or not at all.
+Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (a scale block
+must not be cut), *kernel* (rows in pieces of 16 bytes, which are 8 elements in BF16, 16 in FP8, 32
+in NVFP4; left out where the scale block is that large already), *tile* (128 is the floor, 256 and
+512 fill the larger cooperative tiles). A head count shards *clean*, *replicated*, *uneven* or not
+at all.
 
-Source: NVIDIA CUTLASS 7107b05, media/docs/cpp/blackwell_functionality.md (16 bytes); Qwen3 issue 578 (29568 and groups of
-128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32 in NVFP4), issue 11797 (28 heads); transformers
-issue 48307 (4 key-value heads under TP8). The tiles are the post's guideline 2.
+Source: NVIDIA CUTLASS 7107b05, media/docs/cpp/blackwell_functionality.md (16 bytes); Qwen3 issue
+578 (29568 and groups of 128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32
+in NVFP4), issue 11797 (28 heads); transformers issue 48307 (4 key-value heads under TP8). The tiles
+are the post's guideline 2.
 """
 
 from dataclasses import dataclass
@@ -32,8 +35,9 @@ def _set_whole(target, *names):
 class Tier:
     """Verdict of one tier on one dimension.
 
-    `ok` says whether the local size is a multiple of `multiple`; `remainder` is what is left over, `next_width` the next whole
-    width that passes for this number of ways, `extra` the price in width as a share.
+    `ok` says whether the local size is a multiple of `multiple`; `remainder` is what is left over,
+    `next_width` the next whole width that passes for this number of ways, `extra` the price in
+    width as a share.
 
     Examples
     --------
@@ -75,7 +79,9 @@ class Tier:
         return self.next_width / self.width - 1
 
     def extra_parameters(self, per_column):
-        """Price in parameters [element], for a dimension whose every column carries `per_column` of them."""
+        """Price in parameters [element], for a dimension whose every column carries `per_column` of
+        them.
+        """
         return (self.next_width - self.width) * per_column
 
     def __str__(self):
@@ -102,7 +108,8 @@ def width_tiers(width, ways, precision="bf16"):
     Returns
     -------
     dict of str to Tier
-        "format" and "kernel" where the format has such a rule of its own, then "tile 128", "tile 256", "tile 512" [element].
+        "format" and "kernel" where the format has such a rule of its own, then "tile 128", "tile
+        256", "tile 512" [element].
 
     Raises
     ------
@@ -111,9 +118,9 @@ def width_tiers(width, ways, precision="bf16"):
 
     Notes
     -----
-    The scale blocks of NVFP4, MXFP4 and grouped INT4 lie along K, so a split of N does not cut them; those of FP8 128 x 128 are
-    cut either way. A feed-forward width is N on the way up and K on the way down, so both rules hold for it.
-    Source: the issues named at the head of this module.
+    The scale blocks of NVFP4, MXFP4 and grouped INT4 lie along K, so a split of N does not cut
+    them; those of FP8 128 x 128 are cut either way. A feed-forward width is N on the way up and K
+    on the way down, so both rules hold for it. Source: the issues named at the head of this module.
 
     Examples
     --------
@@ -206,7 +213,9 @@ class Neighbours:
 
     @property
     def prices(self):
-        """What `lower` and `upper` add to the width, as shares of the wish [dimensionless]; the first may be None."""
+        """What `lower` and `upper` add to the width, as shares of the wish [dimensionless]; the
+        first may be None.
+        """
         return tuple(
             None if width is None else width / self.wish - 1 for width in (self.lower, self.upper)
         )
@@ -289,8 +298,8 @@ def best_tier(width, ways, precision="bf16"):
     Returns
     -------
     str
-        A tier of `width_tiers`; "whole" where the ways divide the width and no more, "cut" where a scale block would be cut,
-        "uneven" where the ways do not divide the width. No unit.
+        A tier of `width_tiers`; "whole" where the ways divide the width and no more, "cut" where a
+        scale block would be cut, "uneven" where the ways do not divide the width. No unit.
 
     Raises
     ------
@@ -314,7 +323,8 @@ def best_tier(width, ways, precision="bf16"):
 
 
 def head_sharding(num_heads, num_kv_heads, ways):
-    """How query and key-value heads spread over tensor-parallel ways: (class, copies of each key-value head).
+    """How query and key-value heads spread over tensor-parallel ways: (class, copies of each
+    key-value head).
 
     Parameters
     ----------
@@ -326,8 +336,9 @@ def head_sharding(num_heads, num_kv_heads, ways):
     Returns
     -------
     tuple of (str, float)
-        "clean": both divide evenly; "replicated": query heads divide and key-value heads are copied evenly; "uneven": query
-        heads divide, key-value heads do not spread evenly; "impossible": query heads do not divide. Copies [dimensionless].
+        "clean": both divide evenly; "replicated": query heads divide and key-value heads are copied
+        evenly; "uneven": query heads divide, key-value heads do not spread evenly; "impossible":
+        query heads do not divide. Copies [dimensionless].
 
     Raises
     ------
@@ -353,7 +364,8 @@ def head_sharding(num_heads, num_kv_heads, ways):
 
 
 def stage_layers(layers, pp):
-    """Layers of each pipeline stage when they are spread evenly: the first stages take one more where it does not divide.
+    """Layers of each pipeline stage when they are spread evenly: the first stages take one more
+    where it does not divide.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""The sheet of a model: what is in it, where its parameters sit, and what a token costs; as data and as text."""
+"""The sheet of a model: what is in it, where its parameters sit, and what a token costs; as data
+and as text.
+"""
 
 from itertools import groupby
 
@@ -97,7 +99,8 @@ def sheet_text(model, width=28):
     tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
     lines = [
         s["name"],
-        f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, {len(model.blocks)} blocks",
+        f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, "
+        f"{len(model.blocks)} blocks",
     ]
     lines.append(f"parameters{s['parameters']:>37,}")
     most = max(s["parameters_by_part"].values())
@@ -113,7 +116,8 @@ def sheet_text(model, width=28):
     ]
     if cache["reserved"] != cache["needed"]:
         lines[-1] += (
-            f" needed, {fmt(cache['reserved'], 'byte', digits=4)} if an engine reserves the full context in every layer"
+            f" needed, {fmt(cache['reserved'], 'byte', digits=4)} if an engine reserves the "
+            "full context in every layer"
         )
     if s["state_bytes"]:
         lines.append(f"constant state a sequence: {fmt(s['state_bytes'], 'byte', digits=4)}")

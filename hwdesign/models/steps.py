@@ -1,7 +1,9 @@
-"""The operations of one prefill or decode step of any `Model` under two plans, as one GPU meets them.
+"""The operations of one prefill or decode step of any `Model` under two plans, as one GPU meets
+them.
 
-Attention and feed-forward parts may be spread over the same GPUs in different ways, so a step takes two plans. Equal layers
-are listed once, with a count. Batch and context may be arrays; every size follows their broadcast shape.
+Attention and feed-forward parts may be spread over the same GPUs in different ways, so a step takes
+two plans. Equal layers are listed once, with a count. Batch and context may be arrays; every size
+follows their broadcast shape.
 """
 
 import functools
@@ -22,10 +24,12 @@ STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of B
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a part of the model is spread over GPUs: ways of tensor, expert, pipeline, cache and data parallelism.
+    """How a part of the model is spread over GPUs: ways of tensor, expert, pipeline, cache and data
+    parallelism.
 
-    `gather` matters for the feed-forward part where groups of GPUs come with tokens of their own: all tokens are gathered and the
-    outputs reduced and scattered, instead of a dispatch and a combine that send each token to its experts alone.
+    `gather` matters for the feed-forward part where groups of GPUs come with tokens of their own:
+    all tokens are gathered and the outputs reduced and scattered, instead of a dispatch and a
+    combine that send each token to its experts alone.
 
     Examples
     --------
@@ -57,10 +61,11 @@ class Plan:
 class Work:
     """Scores and values of one attention layer on one GPU: no GEMM with weights.
 
-    `flops` [FLOP] and `cache_elements` read [element] of one run; `batch` sequences of `context` cached tokens [token] each,
-    `heads` query heads over `kv_heads`; `size` of a key plus a value [element]; `queries`, the new tokens of a sequence
-    [token]; `window`, most tokens a query sees [token]; `latent`, the size of a key plus a value against the latent [element],
-    0 where there is none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs.
+    `flops` [FLOP] and `cache_elements` read [element] of one run; `batch` sequences of `context`
+    cached tokens [token] each, `heads` query heads over `kv_heads`; `size` of a key plus a value
+    [element]; `queries`, the new tokens of a sequence [token]; `window`, most tokens a query sees
+    [token]; `latent`, the size of a key plus a value against the latent [element], 0 where there is
+    none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs.
 
     Examples
     --------
@@ -84,9 +89,11 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """The routed experts of one layer on one GPU: `tokens` that arrive, `pairs` of a token and an expert, experts `touched`.
+    """The routed experts of one layer on one GPU: `tokens` that arrive, `pairs` of a token and an
+    expert, experts `touched`.
 
-    `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down [element].
+    `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down
+    [element].
 
     Examples
     --------
@@ -118,8 +125,9 @@ class Experts:
 class Exchange:
     """A collective each GPU takes part in.
 
-    `kind` is "all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine" or "send". `elements` are the tensor that is
-    reduced or gathered, for the rest what one GPU sends [element].
+    `kind` is "all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine" or "send".
+    `elements` are the tensor that is reduced or gathered, for the rest what one GPU sends
+    [element].
 
     Examples
     --------
@@ -137,9 +145,10 @@ class Exchange:
 class Step:
     """All operations of one step on one GPU.
 
-    `gemms` (those of experts among them), attention `work`, `experts`, `exchanges`; `state_elements` of state-space layers
-    read and written [element]; `small_kernels`, how many norms, rotations, activations and routings run, and
-    `small_elements` that they read and write [element].
+    `gemms` (those of experts among them), attention `work`, `experts`, `exchanges`;
+    `state_elements` of state-space layers read and written [element]; `small_kernels`, how many
+    norms, rotations, activations and routings run, and `small_elements` that they read and write
+    [element].
 
     Examples
     --------
@@ -163,7 +172,8 @@ class Step:
 
     @property
     def kernels(self):
-        """Kernels that the step starts: one a GEMM (with the quantization of its inputs), an attention, an exchange or a small
+        """Kernels that the step starts: one a GEMM (with the quantization of its inputs), an
+        attention, an exchange or a small
         operation, two a layer of experts; of all stages together."""
         parts = [g.count for g in self.gemms if g.part != "experts"] + [w.count for w in self.work]
         return int(
@@ -185,7 +195,9 @@ class Step:
 
     @property
     def live_elements(self):
-        """Largest input and output of one operation together [element]: what must be held besides weights and cache."""
+        """Largest input and output of one operation together [element]: what must be held besides
+        weights and cache.
+        """
         each = [g.m * (g.k + g.n) for g in self.gemms if g.part != "experts"]
         each += [
             e.tokens * e.hidden + e.pairs * (e.gate * e.width + e.hidden) for e in self.experts
@@ -199,7 +211,8 @@ class Step:
 
 
 def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
-    """Operations of one step on one GPU: decode with ``new_tokens=1``, prefill of whole prompts with ``new_tokens=context``.
+    """Operations of one step on one GPU: decode with ``new_tokens=1``, prefill of whole prompts
+    with ``new_tokens=context``.
 
     Parameters
     ----------
@@ -212,8 +225,8 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     new_tokens : array_like of int
         Tokens of each sequence that are processed [token].
     attention, ffn : Plan, optional
-        Plans of the two parts, over the same GPUs; by default one GPU. Pipeline stages are not cut here: a stage has its
-        blocks' share of the operations.
+        Plans of the two parts, over the same GPUs; by default one GPU. Pipeline stages are not cut
+        here: a stage has its blocks' share of the operations.
 
     Returns
     -------
@@ -223,18 +236,21 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     Raises
     ------
     ValueError
-        If the plans use different numbers of GPUs or of stages, or a way does not divide what it splits.
+        If the plans use different numbers of GPUs or of stages, or a way does not divide what it
+        splits.
 
     Notes
     -----
-    Scores are causal. Latent attention is absorbed (scores against the latent) in decode and expanded in prefill, cached tokens
-    once more with each chunk; the latent is on every GPU of a tensor-parallel group. Routing is uniform. The head sees one
-    token of each sequence. Cache-parallel GPUs hold pieces of each sequence and all projections up to the scores; they exchange
-    partial outputs (latents, where there are latents) with two statistics a head in FP32, merge them and share the output
-    projection and the head. State-space layers, which have no cache to cut, are tensor parallel over the same GPUs. Where every
-    GPU already has every token (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs.
-    Not counted: FLOP of norms, softmax, rotary and the scan of Mamba-2.
-    Source: Table 1 of the post; DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
+    Scores are causal. Latent attention is absorbed (scores against the latent) in decode and
+    expanded in prefill, cached tokens once more with each chunk; the latent is on every GPU of a
+    tensor-parallel group. Routing is uniform. The head sees one token of each sequence.
+    Cache-parallel GPUs hold pieces of each sequence and all projections up to the scores; they
+    exchange partial outputs (latents, where there are latents) with two statistics a head in FP32,
+    merge them and share the output projection and the head. State-space layers, which have no cache
+    to cut, are tensor parallel over the same GPUs. Where every GPU already has every token
+    (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs. Not
+    counted: FLOP of norms, softmax, rotary and the scan of Mamba-2. Source: Table 1 of the post;
+    DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
 
     Examples
     --------
@@ -280,7 +296,8 @@ def same_gpus(attention, ffn):
     attention, ffn = attention or Plan(), ffn or Plan()
     if attention.gpus != ffn.gpus:
         raise ValueError(
-            f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: {attention} and {ffn}"
+            f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: "
+            f"{attention} and {ffn}"
         )
     if attention.pp != ffn.pp:
         raise ValueError(
@@ -318,7 +335,12 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> [g.part for g in attention_part(config.load("llama-3.1-8b"), Plan(tp=2), batch=1, context=1000).gemms]
+    >>> [
+    ...     g.part
+    ...     for g in attention_part(
+    ...         config.load("llama-3.1-8b"), Plan(tp=2), batch=1, context=1000
+    ...     ).gemms
+    ... ]
     ['attention', 'attention', 'head']
     """
     run = _Step(
@@ -367,7 +389,12 @@ def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> [g.name for g in feed_forward_part(config.load("llama-3.1-8b"), Plan(tp=2), 1, batch=1, context=1000).gemms]
+    >>> [
+    ...     g.name
+    ...     for g in feed_forward_part(
+    ...         config.load("llama-3.1-8b"), Plan(tp=2), 1, batch=1, context=1000
+    ...     ).gemms
+    ... ]
     ['up', 'down']
     """
     run = _Step(
@@ -462,10 +489,21 @@ class _Step:
         )
         read = cache_read_bytes(reach, kept, 1.0)
         self.work.append(
-            Work(flops=self.batch * pairs / plan.kvp, cache_elements=self.batch * read / plan.kvp, batch=self.batch,
-                 context=reach / plan.kvp, heads=heads, kv_heads=kv, size=sum(sizes), queries=self.new_tokens,
-                 window=mixer.window, latent=absorbed, pieces=plan.kvp, count=self.count)
-        )  # fmt: skip
+            Work(
+                flops=self.batch * pairs / plan.kvp,
+                cache_elements=self.batch * read / plan.kvp,
+                batch=self.batch,
+                context=reach / plan.kvp,
+                heads=heads,
+                kv_heads=kv,
+                size=sum(sizes),
+                queries=self.new_tokens,
+                window=mixer.window,
+                latent=absorbed,
+                pieces=plan.kvp,
+                count=self.count,
+            )
+        )
         self.small(1, tokens * (heads + 2 * kv) * sizes[1])  # rotation and the write of the cache
         if plan.kvp > 1:
             partial = tokens * heads * (sizes[1] + STATISTICS)
@@ -512,7 +550,9 @@ class _Step:
         return mixer.nope_dim + mixer.rope_dim, mixer.v_dim
 
     def feed(self, ffn):
-        """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the `ep` ranks of one expert set."""
+        """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the
+        `ep` ranks of one expert set.
+        """
         plan, hidden = self.ffn, self.hidden
         groups = (
             _divided("attention dp", self.attention.dp, plan.dp, "ffn dp")
@@ -543,7 +583,9 @@ class _Step:
         self.exchange(reduce, mine * hidden, ways)
 
     def route(self, ffn, here, mine, ways, owners, gate):
-        """A mixture of experts: router, routed experts with their dispatch and combine, shared experts."""
+        """A mixture of experts: router, routed experts with their dispatch and combine, shared
+        experts.
+        """
         plan, hidden = self.ffn, self.hidden
         local, width = (
             _divided("experts", ffn.num_experts, plan.ep, "ffn ep"),

@@ -1,8 +1,9 @@
 """Constants fitted on the published tables, and the fit itself.
 
-`scripts/fit_calibration.py` fits them on a part of each table and writes `data/constants.csv`, with the error on the part that
-was held out in `data/accuracy.csv`. Constants are shares of the datasheet's numbers, or seconds, so that they carry over: a
-device or format without a table takes those of a stand-in, and the result says so.
+`scripts/fit_calibration.py` fits them on a part of each table and writes `data/constants.csv`, with
+the error on the part that was held out in `data/accuracy.csv`. Constants are shares of the
+datasheet's numbers, or seconds, so that they carry over: a device or format without a table takes
+those of a stand-in, and the result says so.
 """
 
 import csv
@@ -17,7 +18,8 @@ import numpy as np
 from hwdesign._check import choice, numbers, positive
 from hwdesign.catalogue.device import device as as_device
 
-# Measured devices whose constants a device takes where it has no table: the same chip, else the same age; then the rest.
+# Measured devices whose constants a device takes where it has no table: the same chip, else the
+# same age; then the rest.
 STAND_INS = {
     "GB200": ("B200", "GB300"),
     "B300": ("GB300", "B200"),
@@ -38,7 +40,8 @@ FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was
 
 @dataclass(frozen=True, kw_only=True)
 class Constants(Mapping):
-    """Fitted constants of one operation, by name; `measured` says whether they were fitted on this device and format.
+    """Fitted constants of one operation, by name; `measured` says whether they were fitted on this
+    device and format.
 
     Examples
     --------
@@ -86,15 +89,16 @@ def constants(operation, device, precision, framework=None):
     Parameters
     ----------
     operation : str
-        "gemm", "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "all-reduce", "ring",
-        "dispatch" or "combine".
+        "gemm", "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe",
+        "all-reduce", "ring", "dispatch" or "combine".
     device : str or Device
         Accelerator.
     precision : str
-        Name of a recipe for GEMMs and experts, "bf16" or "fp8" cache for attention, "" for collectives.
+        Name of a recipe for GEMMs and experts, "bf16" or "fp8" cache for attention, "" for
+        collectives.
     framework : str, optional
-        "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured. One that is named must have been
-        measured on this device: there is no stand-in for it.
+        "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured. One
+        that is named must have been measured on this device: there is no stand-in for it.
 
     Returns
     -------
@@ -149,7 +153,8 @@ def _nearest(operation, device, precision, framework):
         {f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}
     ) or ["nothing"]
     raise ValueError(
-        f"framework must have been measured for {operation} on {device} ({', '.join(have)}), got {precision} {framework}"
+        f"framework must have been measured for {operation} on {device} ({', '.join(have)}), "
+        f"got {precision} {framework}"
     )
 
 
@@ -167,7 +172,8 @@ def held_out_error(operation, device, precision, framework=None, *, subset="all"
     framework : str, optional
         By default the first that was measured.
     subset : str
-        "all", for GEMMs also "large" (at least 256 tokens, N and K from 1024), for experts also "tp 1".
+        "all", for GEMMs also "large" (at least 256 tokens, N and K from 1024), for experts also "tp
+        1".
 
     Returns
     -------
@@ -177,7 +183,8 @@ def held_out_error(operation, device, precision, framework=None, *, subset="all"
     Raises
     ------
     ValueError
-        If nothing of the kind was measured on this device and in this format; a stand-in has no error of its own.
+        If nothing of the kind was measured on this device and in this format; a stand-in has no
+        error of its own.
 
     Notes
     -----
@@ -193,7 +200,8 @@ def held_out_error(operation, device, precision, framework=None, *, subset="all"
     rows = {row["subset"]: row for row in _rows("accuracy.csv") if tuple(row.values())[:4] == key}
     if not rows:
         raise ValueError(
-            f"device and precision must have been measured for {found.operation}, got {key[1]} and {precision!r}"
+            f"device and precision must have been measured for {found.operation}, got {key[1]} "
+            f"and {precision!r}"
         )
     return float(choice("subset", subset, rows)["mape"]) / 100
 
@@ -212,8 +220,8 @@ def fit(predict, seconds, bounds, *, weights=1.0, scale=None, steps=200):
     weights : array_like of float
         Weight of each time [dimensionless].
     scale : float, optional
-        Log error above which the loss grows linearly instead of with the square, so that single outliers do not steer;
-        without it, plain least squares [dimensionless].
+        Log error above which the loss grows linearly instead of with the square, so that single
+        outliers do not steer; without it, plain least squares [dimensionless].
     steps : int
         Most steps to take.
 
@@ -229,20 +237,23 @@ def fit(predict, seconds, bounds, *, weights=1.0, scale=None, steps=200):
 
     Notes
     -----
-    Source: Levenberg 1944, Marquardt 1963: damped Gauss-Newton steps in the logarithms of the constants; Charbonnier's loss
-    ``sqrt(1 + (error / scale)**2)`` where a scale is given.
+    Source: Levenberg 1944, Marquardt 1963: damped Gauss-Newton steps in the logarithms of the
+    constants; Charbonnier's loss ``sqrt(1 + (error / scale)**2)`` where a scale is given.
 
     Examples
     --------
     >>> x = np.array([1.0, 2.0, 8.0])
-    >>> found = fit(lambda c: c["a"] + c["b"] * x, 3 + 0.5 * x, {"a": (1, 0.1, 10), "b": (1, 0.1, 10)})
+    >>> found = fit(
+    ...     lambda c: c["a"] + c["b"] * x, 3 + 0.5 * x, {"a": (1, 0.1, 10), "b": (1, 0.1, 10)}
+    ... )
     >>> {name: round(value, 4) for name, value in found.items()}
     {'a': 3.0, 'b': 0.5}
     """
     (seconds,) = positive(seconds=seconds)
     if np.isinf(seconds).any() or seconds.size < len(bounds) or not numbers("steps", steps) >= 1:
         raise ValueError(
-            f"seconds must be finite and at least {len(bounds)}, got {seconds.size} times up to {seconds.max():g} s"
+            f"seconds must be finite and at least {len(bounds)}, got {seconds.size} times up "
+            f"to {seconds.max():g} s"
         )
     start, low, high = np.log([bounds[name] for name in bounds]).T
 

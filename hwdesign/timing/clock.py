@@ -1,4 +1,6 @@
-"""Time of single operations: by the calibrated models of `hwdesign.timing`, or by the plain bound."""
+"""Time of single operations: by the calibrated models of `hwdesign.timing`, or by the plain
+bound.
+"""
 
 import functools
 
@@ -28,7 +30,8 @@ BY_RATE = {
 
 
 class Clock:
-    """Times operations on one device under one recipe, and remembers whose constants it took and what it has timed.
+    """Times operations on one device under one recipe, and remembers whose constants it took and
+    what it has timed.
 
     Parameters
     ----------
@@ -65,7 +68,9 @@ class Clock:
         return other
 
     def part(self, key, timed):
-        """A part of a step that another layout may have had, too; a clock has one model and load."""
+        """A part of a step that another layout may have had, too; a clock has one model and
+        load.
+        """
         if key not in self.parts:
             self.parts[key] = timed()
         return self.parts[key]
@@ -82,7 +87,8 @@ class Clock:
         found = self.once(key, lambda: constants(operation, self.device, precision, framework))
         if not found.measured:
             self.notes[
-                f"{operation} takes the constants of {' '.join(x for x in (found.device, found.precision) if x)}"
+                f"{operation} takes the constants of "
+                f"{' '.join(x for x in (found.device, found.precision) if x)}"
             ] = None
         return found
 
@@ -161,7 +167,8 @@ class Clock:
         kind, ranks = choice("kind", exchange.kind, EXCHANGES), exchange.ranks
         if not self.device.link_bandwidth:
             raise ValueError(
-                f"device must have a link to share a model over {ranks} GPUs, got {self.device.name} without one"
+                f"device must have a link to share a model over {ranks} GPUs, got "
+                f"{self.device.name} without one"
             )
         domain = self.device.link_domain
         if domain and ranks > domain:
@@ -171,8 +178,11 @@ class Clock:
         size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
         nbytes, link = exchange.elements * size, self.device.link_bandwidth
         if self.ideal:
-            sent = {"all-reduce": collectives.all_reduce_bytes, "all-gather": collectives.all_gather_bytes,
-                    "reduce-scatter": collectives.all_gather_bytes}  # fmt: skip
+            sent = {
+                "all-reduce": collectives.all_reduce_bytes,
+                "all-gather": collectives.all_gather_bytes,
+                "reduce-scatter": collectives.all_gather_bytes,
+            }
             return (sent[kind](nbytes, ranks) if kind in sent else nbytes) / link
         if kind in ("all-reduce", "all-gather", "reduce-scatter"):
             summed = kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))

@@ -1,8 +1,10 @@
-"""Time of one operation and of one step: each operation of `hwdesign.models.steps`, by the calibrated models or the plain bound.
+"""Time of one operation and of one step: each operation of `hwdesign.models.steps`, by the
+calibrated models or the plain bound.
 
-``ideal=True`` is the bound: each operation takes the longer of its FLOP at the dense peak and its bytes at the datasheet's
-bandwidth, exchanges their bytes at the link's, everything else nothing. Calibrated is what a library reaches, with the floors
-that a small batch meets: fixed times, small kernels, latencies of exchanges.
+``ideal=True`` is the bound: each operation takes the longer of its FLOP at the dense peak and its
+bytes at the datasheet's bandwidth, exchanges their bytes at the link's, everything else nothing.
+Calibrated is what a library reaches, with the floors that a small batch meets: fixed times, small
+kernels, latencies of exchanges.
 """
 
 import warnings
@@ -19,8 +21,15 @@ from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, s
 from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
-TERM_OF = {"attention": "projections", "mamba": "projections", "ffn": "ffn", "shared experts": "ffn", "router": "ffn",
-           "experts": "experts", "head": "head"}  # fmt: skip
+TERM_OF = {
+    "attention": "projections",
+    "mamba": "projections",
+    "ffn": "ffn",
+    "shared experts": "ffn",
+    "router": "ffn",
+    "experts": "experts",
+    "head": "head",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +39,15 @@ class Breakdown:
     Parameters
     ----------
     terms : dict of str to float or ndarray
-        projections, attention (scores, values and state-space scans), ffn, experts, head, communication, small kernels [s].
+        projections, attention (scores, values and state-space scans), ffn, experts, head,
+        communication, small kernels [s].
     memory : float or ndarray
         Weights and cache on the fullest GPU [byte].
     capacity : float
         Memory of a GPU [byte].
     activations : float or ndarray
-        What a step holds besides: the residual stream, input and output of its largest operation [byte].
+        What a step holds besides: the residual stream, input and output of its largest operation
+        [byte].
     notes : tuple of str
         Which constants were taken from another device or format: such a time is uncalibrated.
     ideal : bool
@@ -67,14 +78,18 @@ class Breakdown:
         return scalar_or_array(np.asarray(self.memory) <= self.capacity)
 
     def fits(self, reserve=0.0):
-        """Whether activations fit, too, and leave this share of the memory free, as engines do for graphs and buffers."""
+        """Whether activations fit, too, and leave this share of the memory free, as engines do for
+        graphs and buffers.
+        """
         return scalar_or_array(
             np.asarray(self.memory) + self.activations <= (1 - reserve) * self.capacity
         )
 
     @property
     def calibrated(self):
-        """Whether every constant was fitted on this device and format; never so for the plain bound."""
+        """Whether every constant was fitted on this device and format; never so for the plain
+        bound.
+        """
         return not self.notes and not self.ideal
 
     def share(self, term):
@@ -134,8 +149,9 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
 
     Notes
     -----
-    Source: `hwdesign.timing.gemm_kernel`; its error on held-out shapes is on the page Accuracy. Devices and formats that nobody
-    measured take the constants of a stand-in; a `UserWarning` says which.
+    Source: `hwdesign.timing.gemm_kernel`; its error on held-out shapes is on the page Accuracy.
+    Devices and formats that nobody measured take the constants of a stand-in; a `UserWarning` says
+    which.
 
     Examples
     --------
@@ -174,14 +190,16 @@ def expert_time(experts, device, recipe, *, kernel=None):
 
     Notes
     -----
-    Source: `hwdesign.timing.kernels.expert_seconds`; the errors of both kernels are on the page Accuracy,
-    that of the grouped one on EP widths which its fit did not see.
+    Source: `hwdesign.timing.kernels.expert_seconds`; the errors of both kernels are on the page
+    Accuracy, that of the grouped one on EP widths which its fit did not see.
 
     Examples
     --------
     >>> from hwdesign.models.steps import Experts
     >>> e = Experts(tokens=128.0, pairs=128.0, touched=32.0, local=32, hidden=7168, width=2048)
-    >>> bool(140e-6 < expert_time(e, "GB300", "nvfp4", kernel="grouped") < 180e-6)  # published: 162 us
+    >>> bool(
+    ...     140e-6 < expert_time(e, "GB300", "nvfp4", kernel="grouped") < 180e-6
+    ... )  # published: 162 us
     True
     """
     return _single(device, recipe, lambda clock: clock.experts(experts, clock.recipe, kernel))
@@ -226,7 +244,9 @@ def exchange_time(exchange, device, recipe, *, ideal=False):
 
 
 def _single(device, recipe, seconds, ideal=False, framework=None):
-    """Time of one operation [s]; a warning says where its constants were not fitted on this device and format."""
+    """Time of one operation [s]; a warning says where its constants were not fitted on this device
+    and format.
+    """
     clock = Clock(device, recipe, ideal, framework)
     value = seconds(clock)
     if clock.notes:
@@ -269,7 +289,8 @@ def decode_step(
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
     wide : sequence of str
-        Parts of the model whose matrices stay in BF16 besides: "attention", "mamba", "ffn", "experts", "shared experts".
+        Parts of the model whose matrices stay in BF16 besides: "attention", "mamba", "ffn",
+        "experts", "shared experts".
     ideal : bool
         Whether to return the plain bound.
     framework : str, optional
@@ -280,19 +301,22 @@ def decode_step(
     Returns
     -------
     Breakdown
-        Terms [s], shape of batch and context broadcast. With pipeline stages the batch is cut into as many micro-batches, and
-        the time is that of one of them through all stages: the time between two tokens of a sequence.
+        Terms [s], shape of batch and context broadcast. With pipeline stages the batch is cut into
+        as many micro-batches, and the time is that of one of them through all stages: the time
+        between two tokens of a sequence.
 
     Raises
     ------
     ValueError
-        If the plans use different numbers of GPUs, a way does not divide what it splits, or the device lacks a format or a link.
-        A step that does not fit into memory is no error: `Breakdown.feasible` says so.
+        If the plans use different numbers of GPUs, a way does not divide what it splits, or the
+        device lacks a format or a link. A step that does not fit into memory is no error:
+        `Breakdown.feasible` says so.
 
     Notes
     -----
-    Source: the models of `hwdesign.timing`; routing is uniform. The fused kernel was timed with slices of all experts alone;
-    that it is taken for spread experts, too, rests on served times (chapter 5). Not modelled: the host's work between two steps.
+    Source: the models of `hwdesign.timing`; routing is uniform. The fused kernel was timed with
+    slices of all experts alone; that it is taken for spread experts, too, rests on served times
+    (chapter 5). Not modelled: the host's work between two steps.
 
     Examples
     --------
@@ -300,7 +324,9 @@ def decode_step(
     >>> from hwdesign.models import config
     >>> eight = Plan(tp=8)
     >>> m = config.load("llama-3.1-70b")
-    >>> b = decode_step(m, "H100_SXM", "fp8", batch=4, context=1536, attention=eight, ffn=eight, ideal=True)
+    >>> b = decode_step(
+    ...     m, "H100_SXM", "fp8", batch=4, context=1536, attention=eight, ffn=eight, ideal=True
+    ... )
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
@@ -345,7 +371,11 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
     >>> from hwdesign.models.steps import Plan
     >>> from hwdesign.models import config
     >>> plans = [(Plan(tp=2), Plan(tp=2)), (Plan(dp=2), Plan(tp=2))]
-    >>> len(decode_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000))
+    >>> len(
+    ...     decode_steps(
+    ...         config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, batch=2, context=1000
+    ...     )
+    ... )
     2
     """
     clock = Clock(device, recipe)
@@ -356,7 +386,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
 
 
 def prefill_steps(model, device, recipe, plans, *, context):
-    """Prefill steps under many pairs of plans, with one prompt in each data-parallel group; what they share is timed once.
+    """Prefill steps under many pairs of plans, with one prompt in each data-parallel group; what
+    they share is timed once.
 
     Parameters
     ----------
@@ -374,7 +405,8 @@ def prefill_steps(model, device, recipe, plans, *, context):
     Returns
     -------
     list of Breakdown
-        As by `prefill_step` with ``batch`` the ways of data parallelism, in the order of the plans [s].
+        As by `prefill_step` with ``batch`` the ways of data parallelism, in the order of the plans
+        [s].
 
     Raises
     ------
@@ -398,9 +430,21 @@ def prefill_steps(model, device, recipe, plans, *, context):
 
 
 def prefill_step(
-    model, device, recipe, *, batch, context, cached=0, attention=None, ffn=None, wide=(), ideal=False, framework=None,
-    expert_kernel=None, clock=None
-):  # fmt: skip
+    model,
+    device,
+    recipe,
+    *,
+    batch,
+    context,
+    cached=0,
+    attention=None,
+    ffn=None,
+    wide=(),
+    ideal=False,
+    framework=None,
+    expert_kernel=None,
+    clock=None,
+):
     """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
 
     Parameters
@@ -438,8 +482,8 @@ def prefill_step(
     Raises
     ------
     ValueError
-        If `cached` is not below `context`, the plans use different numbers of GPUs, a way does not divide what it splits, or the
-        device lacks a format or a link.
+        If `cached` is not below `context`, the plans use different numbers of GPUs, a way does not
+        divide what it splits, or the device lacks a format or a link.
 
     Notes
     -----
@@ -448,7 +492,9 @@ def prefill_step(
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> b = prefill_step(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=1, context=8192, ideal=True)
+    >>> b = prefill_step(
+    ...     config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=1, context=8192, ideal=True
+    ... )
     >>> round(float(b.seconds) * 1e3)
     67
     """
@@ -460,7 +506,9 @@ def prefill_step(
 
 
 def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
-    """A step is its attention part, which knows one plan, and its feed-forward part; a clock times each once."""
+    """A step is its attention part, which knows one plan, and its feed-forward part; a clock times
+    each once.
+    """
     attention, ffn = same_gpus(attention, ffn)
     wide = (wide,) if isinstance(wide, str) else wide
     low = model.low_precision_parts(clock.recipe) - {
@@ -485,8 +533,14 @@ def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel
     terms = {name: scalar_or_array(spent[name] + more[name] + np.zeros(shape)) for name in TERMS}
     memory = scalar_or_array((weights + vectors + heavier + held) / attention.pp)
     activations = scalar_or_array(stream + np.maximum(live, wider) * BF16.bytes + np.zeros(shape))
-    return Breakdown(terms=terms, memory=memory, activations=activations, capacity=clock.device.memory_capacity,
-                     notes=tuple(dict.fromkeys((*notes, *others))), ideal=clock.ideal)  # fmt: skip
+    return Breakdown(
+        terms=terms,
+        memory=memory,
+        activations=activations,
+        capacity=clock.device.memory_capacity,
+        notes=tuple(dict.fromkeys((*notes, *others))),
+        ideal=clock.ideal,
+    )
 
 
 def _part(clock, done, low, expert_kernel):
@@ -523,7 +577,9 @@ def _part(clock, done, low, expert_kernel):
 
 
 def _sends(model, batch, new, plan):
-    """What a micro-batch hands from stage to stage: a hidden vector a token, and from the last to the first a token alone."""
+    """What a micro-batch hands from stage to stage: a hidden vector a token, and from the last to
+    the first a token alone.
+    """
     if plan.pp == 1:
         return []
     tokens = np.ceil(batch / plan.dp) * new
@@ -534,7 +590,8 @@ def _sends(model, batch, new, plan):
 
 
 def _kept(model, clock, tokens, batch, context, plan):
-    """(vectors and embedding, cache, residual stream) on the fullest GPU [byte]: stages share the first two evenly.
+    """(vectors and embedding, cache, residual stream) on the fullest GPU [byte]: stages share the
+    first two evenly.
 
     Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
     """

@@ -1,14 +1,19 @@
-"""The calibrated time of a GEMM: the best tile of a fixed menu on the SMs, against the memory, with eight fitted constants.
+"""The calibrated time of a GEMM: the best tile of a fixed menu on the SMs, against the memory, with
+eight fitted constants.
 
-1. On the chip. A tile of tm x tn outputs takes, for each element of K, the longest of its multiplications at the reachable
-   rate of an SM, of reading its operands from the L2 cache into the SM, and of one step of its chain. Its main loop takes K
-   times that. Tiles come in waves of one an SM; a share `balance` of the empty places of the last wave is filled. A BF16 GEMM
-   with fewer tiles than SMs may split K into parts, whose sums then pass through the L2 cache.
-2. Off the chip. A, B and C cross the memory once; what of an operand exceeds its share of the L2 cache is read again for every
-   further block of outputs that is in flight (one tile an SM, as square as can be). FP4 kernels write C after the main loop,
-   all others while the next tile is worked on.
-3. Both overlap: ``(on**overlap + off**overlap) ** (1 / overlap)``; 1 is one after the other, infinity the roofline.
-4. The kernel starts and drains in `fixed`; low-precision inputs are first quantized from BF16, in one more pass over A.
+1. On the chip. A tile of tm x tn outputs takes, for each element of K, the longest of its
+multiplications at the reachable
+   rate of an SM, of reading its operands from the L2 cache into the SM, and of one step of its
+   chain. Its main loop takes K times that. Tiles come in waves of one an SM; a share `balance` of
+   the empty places of the last wave is filled. A BF16 GEMM with fewer tiles than SMs may split K
+   into parts, whose sums then pass through the L2 cache.
+2. Off the chip. A, B and C cross the memory once; what of an operand exceeds its share of the L2
+cache is read again for every
+   further block of outputs that is in flight (one tile an SM, as square as can be). FP4 kernels
+   write C after the main loop, all others while the next tile is worked on.
+3. Both overlap: ``(on**overlap + off**overlap) ** (1 / overlap)``; 1 is one after the other,
+infinity the roofline. 4. The kernel starts and drains in `fixed`; low-precision inputs are first
+quantized from BF16, in one more pass over A.
 """
 
 import numpy as np
@@ -24,7 +29,9 @@ TILES = (
     (64, 128),
     (64, 64),
 )  # outputs of one tile [element]; not fitted
-ROOM = 0.5  # share of the L2 cache that an operand can keep: these caches are two halves with a copy each; not fitted
+# share of the L2 cache that an operand can keep: these caches are two halves with a copy each; not
+# fitted
+ROOM = 0.5
 SIDE = 128  # of a tile, for the block of outputs in flight [element]; not fitted
 LATE = (
     1.0  # size of an element of A below which C is written after the main loop [byte]; not fitted
@@ -46,15 +53,17 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
     recipe : Recipe
         Formats of the operands.
     c : mapping of str to float
-        peak and bandwidth, shares of the datasheet's; feed, rate at which all SMs together take operands from the L2 cache, in
-        units of the memory bandwidth; fixed [s]; overlap and balance [dimensionless]. With BF16 activations: wave, time of a
-        wave beside its main loop [s], and split, the shortest part of K [element]. With quantized activations: chain, least
-        time a tile takes for an element of K [s], and quantize, share of the bandwidth.
+        peak and bandwidth, shares of the datasheet's; feed, rate at which all SMs together take
+        operands from the L2 cache, in units of the memory bandwidth; fixed [s]; overlap and balance
+        [dimensionless]. With BF16 activations: wave, time of a wave beside its main loop [s], and
+        split, the shortest part of K [element]. With quantized activations: chain, least time a
+        tile takes for an element of K [s], and quantize, share of the bandwidth.
 
     Returns
     -------
     dict of str to ndarray
-        ``math``, ``tiles`` (on the chip, besides the multiplications), ``memory``, ``fixed``, ``quantize`` [s].
+        ``math``, ``tiles`` (on the chip, besides the multiplications), ``memory``, ``fixed``,
+        ``quantize`` [s].
 
     Raises
     ------
@@ -63,15 +72,22 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
 
     Notes
     -----
-    Source: the model at the head of this module. Of two things that overlap, the longer counts whole and the shorter only with
-    what sticks out.
+    Source: the model at the head of this module. Of two things that overlap, the longer counts
+    whole and the shorter only with what sticks out.
 
     Examples
     --------
     >>> from hwdesign.catalogue.device import device
     >>> from hwdesign.catalogue.precision import recipe
     >>> from hwdesign.timing.calibration import constants
-    >>> terms = gemm_kernel_terms(16, 8192, 8192, device("H100_SXM"), recipe("bf16"), constants("gemm", "H100_SXM", "bf16"))
+    >>> terms = gemm_kernel_terms(
+    ...     16,
+    ...     8192,
+    ...     8192,
+    ...     device("H100_SXM"),
+    ...     recipe("bf16"),
+    ...     constants("gemm", "H100_SXM", "bf16"),
+    ... )
     >>> max(terms, key=terms.get)
     'memory'
     """
@@ -136,8 +152,20 @@ def gemm_kernel_seconds(m, n, k, device, recipe, c):
     --------
     >>> from hwdesign.catalogue.device import device
     >>> from hwdesign.catalogue.precision import recipe
-    >>> ideal = {"peak": 1, "bandwidth": 1, "feed": 1e9, "fixed": 0, "overlap": 1e3, "balance": 1, "wave": 0, "split": 1e9}
-    >>> round(float(gemm_kernel_seconds(8192, 8192, 8192, device("GB300"), recipe("bf16"), ideal)) * 1e6)
+    >>> ideal = {
+    ...     "peak": 1,
+    ...     "bandwidth": 1,
+    ...     "feed": 1e9,
+    ...     "fixed": 0,
+    ...     "overlap": 1e3,
+    ...     "balance": 1,
+    ...     "wave": 0,
+    ...     "split": 1e9,
+    ... }
+    >>> round(
+    ...     float(gemm_kernel_seconds(8192, 8192, 8192, device("GB300"), recipe("bf16"), ideal))
+    ...     * 1e6
+    ... )
     440
     """
     (m,), (n, k) = positive(m=m), dims(n=n, k=k)

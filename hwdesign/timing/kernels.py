@@ -1,8 +1,10 @@
-"""Times of the kernels that are no GEMM: attention, a layer of experts, collectives. Small physical models, few constants.
+"""Times of the kernels that are no GEMM: attention, a layer of experts, collectives. Small physical
+models, few constants.
 
-Each function takes the `Work`, `Experts` or bytes of `hwdesign.models.steps`, a device and a mapping of fitted constants.
-Shares are of the datasheet's numbers, so constants carry over to a device nobody measured; times are seconds. Where two
-things overlap, the time is the root of the sum of squares: never less than the longer one, 1.41 of it where they are equal.
+Each function takes the `Work`, `Experts` or bytes of `hwdesign.models.steps`, a device and a
+mapping of fitted constants. Shares are of the datasheet's numbers, so constants carry over to a
+device nobody measured; times are seconds. Where two things overlap, the time is the root of the sum
+of squares: never less than the longer one, 1.41 of it where they are equal.
 """
 
 import numpy as np
@@ -21,7 +23,8 @@ HOT = (
 
 
 def cold_share(nbytes, device):
-    """Share of a tensor's reads that go to memory, when it is read again and again: 0 well within the L2 cache, 1 beyond it.
+    """Share of a tensor's reads that go to memory, when it is read again and again: 0 well within
+    the L2 cache, 1 beyond it.
 
     Parameters
     ----------
@@ -37,8 +40,8 @@ def cold_share(nbytes, device):
 
     Notes
     -----
-    Source: ``r**8 / (1 + r**8)`` with ``r = nbytes / (0.72 l2)``, fitted on the attention tables of five devices: from all hot
-    to all cold within a factor of two in size.
+    Source: ``r**8 / (1 + r**8)`` with ``r = nbytes / (0.72 l2)``, fitted on the attention tables of
+    five devices: from all hot to all cold within a factor of two in size.
 
     Examples
     --------
@@ -56,9 +59,10 @@ def cold_share(nbytes, device):
 def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     """Time of scores and values for one new token a sequence.
 
-    ``fixed + root of squares(memory + math, waves, chain)``. Memory is the cache, hot or cold. Waves: the (sequence, key-value
-    head) pairs run on the SMs in rounds, each row of a group taking its time. Chain: a long sequence is split among SMs and
-    merged; the best split of B blocks of 128 keys costs a time that grows with sqrt(B).
+    ``fixed + root of squares(memory + math, waves, chain)``. Memory is the cache, hot or cold.
+    Waves: the (sequence, key-value head) pairs run on the SMs in rounds, each row of a group taking
+    its time. Chain: a long sequence is split among SMs and merged; the best split of B blocks of
+    128 keys costs a time that grows with sqrt(B).
 
     Parameters
     ----------
@@ -71,8 +75,9 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; bandwidth, share of the datasheet's; l2, how much faster the L2 cache is; wave, time of one more round [s];
-        row, time of a query row [s]; chain, time of a split sequence of one block [s].
+        fixed [s]; bandwidth, share of the datasheet's; l2, how much faster the L2 cache is; wave,
+        time of one more round [s]; row, time of a query row [s]; chain, time of a split sequence of
+        one block [s].
 
     Returns
     -------
@@ -108,12 +113,15 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
 
 
 def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
-    """Time of causal scores and values for many new tokens a sequence: ``fixed + math + tiles + chain + memory``.
+    """Time of causal scores and values for many new tokens a sequence: ``fixed + math + tiles +
+    chain + memory``.
 
-    A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a reachable rate; `tiles` what an
-    SM spends on each besides; chain, the blocks by which the longest tile exceeds the shortest, one after the other. What all
-    tiles have behind a long cache ends with their last, unfilled wave. FlashAttention packs the query heads of a key-value head
-    into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand it.
+    A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a
+    reachable rate; `tiles` what an SM spends on each besides; chain, the blocks by which the
+    longest tile exceeds the shortest, one after the other. What all tiles have behind a long cache
+    ends with their last, unfilled wave. FlashAttention packs the query heads of a key-value head
+    into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand
+    it.
 
     Parameters
     ----------
@@ -126,8 +134,9 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; rate, share of peak inside a tile; tile, time of a tile besides its math [s]; chain, latency of the longest
-        tile in units of its math; bandwidth, share of the datasheet's.
+        fixed [s]; rate, share of peak inside a tile; tile, time of a tile besides its math [s];
+        chain, latency of the longest tile in units of its math; bandwidth, share of the
+        datasheet's.
 
     Returns
     -------
@@ -178,11 +187,13 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
 
 
 def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
-    """Time of the routed experts of one layer: ``fixed + root of squares(weights, math) + pairs + tokens + local + touched``.
+    """Time of the routed experts of one layer: ``fixed + root of squares(weights, math) + pairs +
+    tokens + local + touched``.
 
-    Weights are read once for each expert touched. Pairs: each pair of a token and an expert is gathered, quantized, written
-    between the two matrices and combined. Tokens: each token that arrives is read and written once more. Local and touched:
-    bookkeeping for each expert that lives here and for each that has work.
+    Weights are read once for each expert touched. Pairs: each pair of a token and an expert is
+    gathered, quantized, written between the two matrices and combined. Tokens: each token that
+    arrives is read and written once more. Local and touched: bookkeeping for each expert that lives
+    here and for each that has work.
 
     Parameters
     ----------
@@ -195,8 +206,9 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak, bandwidth and bandwidth;
-        local and touched [s for each expert]. A fused kernel has no tokens and local.
+        fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak,
+        bandwidth and bandwidth; local and touched [s for each expert]. A fused kernel has no tokens
+        and local.
 
     Returns
     -------
@@ -205,7 +217,8 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's and SGLang's tables of DeepSeek-R1's layer; see the page Accuracy.
+    Source: form and constants fitted on TensorRT-LLM's and SGLang's tables of DeepSeek-R1's layer;
+    see the page Accuracy.
 
     Examples
     --------
@@ -234,7 +247,8 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
 
 def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
-    """Time of an all-reduce inside a link domain: the faster of one shot and two (reduce-scatter, then all-gather).
+    """Time of an all-reduce inside a link domain: the faster of one shot and two (reduce-scatter,
+    then all-gather).
 
     Parameters
     ----------
@@ -245,8 +259,8 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
     link_bandwidth : float
         One way [byte/s].
     c : mapping of str to float
-        latency [s]; doubling, more latency for each doubling of the ranks [s]; second, latency of a second exchange [s];
-        bandwidth, share of the link's.
+        latency [s]; doubling, more latency for each doubling of the ranks [s]; second, latency of a
+        second exchange [s]; bandwidth, share of the link's.
 
     Returns
     -------
@@ -295,7 +309,11 @@ def ring_seconds(nbytes, ranks, link_bandwidth, c):
 
     Examples
     --------
-    >>> round(float(ring_seconds(800e6, 8, 450e9, {"latency": 0, "step": 1e-6, "bandwidth": 1})) * 1e3, 3)
+    >>> round(
+    ...     float(ring_seconds(800e6, 8, 450e9, {"latency": 0, "step": 1e-6, "bandwidth": 1}))
+    ...     * 1e3,
+    ...     3,
+    ... )
     1.563
     """
     latency = c["latency"] + c["step"] * (ranks - 1)
@@ -314,7 +332,8 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
     link_bandwidth : float
         One way [byte/s].
     c : mapping of str to float
-        latency [s]; doubling, more latency for each doubling of the ranks [s]; bandwidth, share of the link's.
+        latency [s]; doubling, more latency for each doubling of the ranks [s]; bandwidth, share of
+        the link's.
 
     Returns
     -------
@@ -323,11 +342,20 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's one-sided all-to-all on GB200; see the page Accuracy.
+    Source: form and constants fitted on TensorRT-LLM's one-sided all-to-all on GB200; see the page
+    Accuracy.
 
     Examples
     --------
-    >>> round(float(all_to_all_seconds(9e6, 8, 900e9, {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1})) * 1e6, 1)
+    >>> round(
+    ...     float(
+    ...         all_to_all_seconds(
+    ...             9e6, 8, 900e9, {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1}
+    ...         )
+    ...     )
+    ...     * 1e6,
+    ...     1,
+    ... )
     26.0
     """
     return transfer_time(

@@ -1,4 +1,6 @@
-"""All ways to lay the two parts of a model over some GPUs, their decode steps at many batches, and the best of them."""
+"""All ways to lay the two parts of a model over some GPUs, their decode steps at many batches, and
+the best of them.
+"""
 
 import itertools
 from dataclasses import replace
@@ -23,7 +25,8 @@ def attention_kind(plan):
     Returns
     -------
     str
-        "cache" if sequences are cut, else "data" if they are spread over groups, else "tensor"; no unit.
+        "cache" if sequences are cut, else "data" if they are spread over groups, else "tensor"; no
+        unit.
 
     Notes
     -----
@@ -38,7 +41,8 @@ def attention_kind(plan):
 
 
 def layouts(model, gpus):
-    """Pairs of plans for attention and feed-forward that use exactly these GPUs, without pipeline stages.
+    """Pairs of plans for attention and feed-forward that use exactly these GPUs, without pipeline
+    stages.
 
     Parameters
     ----------
@@ -50,9 +54,9 @@ def layouts(model, gpus):
     Returns
     -------
     list of (Plan, Plan)
-        Every product of ways that makes up `gpus`: tensor, data and cache parallel for attention, tensor and expert parallel for
-        the rest, with tokens sent to their experts or gathered; no unit. Pairs that the model refuses (heads or experts that do
-        not divide) are left out.
+        Every product of ways that makes up `gpus`: tensor, data and cache parallel for attention,
+        tensor and expert parallel for the rest, with tokens sent to their experts or gathered; no
+        unit. Pairs that the model refuses (heads or experts that do not divide) are left out.
 
     Raises
     ------
@@ -81,8 +85,14 @@ def layouts(model, gpus):
         for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))
     ]
     attention = [a for a in attention if _accepted(attention_part, model, a, batch=1, context=1)]
-    inner = {groups: [f for f in ffn if _accepted(feed_forward_part, model, f, groups, batch=groups, context=1)]
-             for groups in {a.dp for a in attention}}  # fmt: skip
+    inner = {
+        groups: [
+            f
+            for f in ffn
+            if _accepted(feed_forward_part, model, f, groups, batch=groups, context=1)
+        ]
+        for groups in {a.dp for a in attention}
+    }
     gathered = {g: [replace(f, gather=True) for f in inner[g] if min(f.ep, g) > 1] for g in inner}
     return [(a, f) for a in attention for f in (*inner[a.dp], *gathered[a.dp])]
 
@@ -120,8 +130,9 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     Returns
     -------
     dict
-        layouts, a list of l pairs of plans; kinds and gpus, shape (l,); seconds of a step and feasible, shape (l, ...) with the
-        broadcast shape of batch and context [s]; steps, a list of l breakdowns.
+        layouts, a list of l pairs of plans; kinds and gpus, shape (l,); seconds of a step and
+        feasible, shape (l, ...) with the broadcast shape of batch and context [s]; steps, a list of
+        l breakdowns.
 
     Raises
     ------
@@ -135,7 +146,9 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> found = decode_sweep(config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=[1, 8], context=1000, gpus=(1, 2))
+    >>> found = decode_sweep(
+    ...     config.load("llama-3.1-8b"), "H100_SXM", "fp8", batch=[1, 8], context=1000, gpus=(1, 2)
+    ... )
     >>> found["seconds"].shape
     (4, 2)
     """

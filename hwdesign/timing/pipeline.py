@@ -32,7 +32,8 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
     Returns
     -------
     tuple of ndarray of float
-        Times of the blocks [s], shape (layers, ...), and of what lies outside of them (embedding, head, sampling), shape (...).
+        Times of the blocks [s], shape (layers, ...), and of what lies outside of them (embedding,
+        head, sampling), shape (...).
 
     Raises
     ------
@@ -41,12 +42,15 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
 
     Notes
     -----
-    Source: a step's time is a sum over blocks, so a block is the difference of models that hold it twice and once.
+    Source: a step's time is a sum over blocks, so a block is the difference of models that hold it
+    twice and once.
 
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> blocks, rest = block_times(config.load("llama-3.1-8b"), "H100_SXM", "fp8", context=8192, ideal=True)
+    >>> blocks, rest = block_times(
+    ...     config.load("llama-3.1-8b"), "H100_SXM", "fp8", context=8192, ideal=True
+    ... )
     >>> round(float(blocks.sum() + rest) * 1e3)  # as `prefill_step` says
     67
     """
@@ -97,17 +101,19 @@ def stage_times(
     Returns
     -------
     tuple of ndarray of float
-        Times [s], shape (C, P), and the times to hand a chunk over [s], shape (C,): both for `schedule`.
+        Times [s], shape (C, P), and the times to hand a chunk over [s], shape (C,): both for
+        `schedule`.
 
     Raises
     ------
     ValueError
-        If the split does not hold every layer once, a plan has stages of its own, or as for `prefill_step`.
+        If the split does not hold every layer once, a plan has stages of its own, or as for
+        `prefill_step`.
 
     Notes
     -----
-    What lies outside of the blocks counts with the last stage: in prefill the head sees one token of each sequence.
-    Source: `block_times`.
+    What lies outside of the blocks counts with the last stage: in prefill the head sees one token
+    of each sequence. Source: `block_times`.
 
     Examples
     --------
@@ -119,12 +125,14 @@ def stage_times(
     attention, ffn = attention or Plan(), ffn or Plan()
     if attention.pp != 1 or ffn.pp != 1:
         raise ValueError(
-            f"attention and ffn must be plans of one stage, pp = 1, got pp = {attention.pp} and {ffn.pp}"
+            f"attention and ffn must be plans of one stage, pp = 1, got pp = {attention.pp} "
+            f"and {ffn.pp}"
         )
     split = whole(**{f"split[{i}]": layers for i, layers in enumerate(split)})
     if sum(split) != len(model.blocks):
         raise ValueError(
-            f"split must sum to the {len(model.blocks)} layers of {model.name}, got {sum(split)} for {split}"
+            f"split must sum to the {len(model.blocks)} layers of {model.name}, got "
+            f"{sum(split)} for {split}"
         )
     (sizes,) = dims(sizes=sizes)
     ends = np.cumsum(sizes)

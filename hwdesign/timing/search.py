@@ -1,4 +1,6 @@
-"""Search over everything a deployment can choose: formats, GPUs, plans of both parts and how many sequences are in flight."""
+"""Search over everything a deployment can choose: formats, GPUs, plans of both parts and how many
+sequences are in flight.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,8 @@ from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
 from hwdesign.timing.pipeline import block_times, stage_times
 
-RESERVE = 0.1  # share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
+# share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
+RESERVE = 0.1
 
 
 def decode_candidates(
@@ -49,18 +52,20 @@ def decode_candidates(
     kinds : sequence of str
         Kinds of attention plans, see `attention_kind`.
     wide : sequence of str
-        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`; in decode alone.
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`; in decode
+        alone.
     together : bool
-        Whether the same GPUs prefill, too: each step then carries its share of the other sequences' prompts, as in
-        `time_per_output_token`. By default other GPUs do.
+        Whether the same GPUs prefill, too: each step then carries its share of the other sequences'
+        prompts, as in `time_per_output_token`. By default other GPUs do.
     reserve : float
         Share of the memory that stays free.
 
     Returns
     -------
     dict of str to ndarray, each of shape (candidates,)
-        recipe, attention and ffn (objects), gpus, batch, context [token]; seconds between two tokens of a sequence [s];
-        user_rate, its inverse [token/s]; gpu_rate, tokens per second and GPU [token/s]; memory with activations [byte]; fits.
+        recipe, attention and ffn (objects), gpus, batch, context [token]; seconds between two
+        tokens of a sequence [s]; user_rate, its inverse [token/s]; gpu_rate, tokens per second and
+        GPU [token/s]; memory with activations [byte]; fits.
 
     Raises
     ------
@@ -139,7 +144,13 @@ def candidate_text(candidates, i):
     Examples
     --------
     >>> from hwdesign.models.steps import Plan
-    >>> one = {"recipe": ["fp8"], "gpus": [8], "batch": [64], "attention": [Plan(dp=8)], "ffn": [Plan(ep=8, gather=True)]}
+    >>> one = {
+    ...     "recipe": ["fp8"],
+    ...     "gpus": [8],
+    ...     "batch": [64],
+    ...     "attention": [Plan(dp=8)],
+    ...     "ffn": [Plan(ep=8, gather=True)],
+    ... }
     >>> candidate_text(one, 0)
     'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
     """
@@ -162,7 +173,8 @@ def candidate_text(candidates, i):
 def prefill_workers(
     model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, reserve=RESERVE
 ):
-    """Ways to prefill: groups of GPUs, each prompt on one data-parallel group of them, in chunks through pipeline stages.
+    """Ways to prefill: groups of GPUs, each prompt on one data-parallel group of them, in chunks
+    through pipeline stages.
 
     Parameters
     ----------
@@ -186,8 +198,9 @@ def prefill_workers(
     Returns
     -------
     dict of str to ndarray, each of shape (workers,)
-        attention and ffn (objects), of one stage; stages; gpus of the worker; first_token, from the first chunk to the first
-        token [s]; gpu_seconds of a prompt when prompts follow each other without a gap [s]; fits.
+        attention and ffn (objects), of one stage; stages; gpus of the worker; first_token, from the
+        first chunk to the first token [s]; gpu_seconds of a prompt when prompts follow each other
+        without a gap [s]; fits.
 
     Raises
     ------
@@ -196,8 +209,8 @@ def prefill_workers(
 
     Notes
     -----
-    Attention is tensor or data parallel, the rest tensor or expert parallel: mixed plans are left out. Stages hold equally many
-    layers. Source: `stage_times`, `schedule`.
+    Attention is tensor or data parallel, the rest tensor or expert parallel: mixed plans are left
+    out. Stages hold equally many layers. Source: `stage_times`, `schedule`.
 
     Examples
     --------
@@ -237,7 +250,9 @@ def prefill_workers(
 
 
 def _layer_times(model, device, recipe, sizes, stages, plans):
-    """Times of the chunks in each layer, and to hand them over; without stages nothing is sent, so no link is needed."""
+    """Times of the chunks in each layer, and to hand them over; without stages nothing is sent, so
+    no link is needed.
+    """
     if np.max(stages) > 1:
         return stage_times(
             model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans

@@ -1,4 +1,5 @@
-"""Published serving points beside the model: which of them can be compared, with which formats and plans, and the modelled time.
+"""Published serving points beside the model: which of them can be compared, with which formats and
+plans, and the modelled time.
 
 No constant was fitted on a serving point.
 """
@@ -34,16 +35,22 @@ BLOCKWISE = (
     "deepseek",
     "qwen3",
 )  # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
-WAITING = 0.1  # share of a request's life before its first token, above which its sequences in flight are not its concurrency
-# InferenceX draws each length between 0.8 and 1 of the nominal (SemiAnalysisAI/InferenceX, commit 843c625, read 2026-11-30:
-# RANDOM_RANGE_RATIO in .github/workflows/benchmark-tmpl.yml, and benchmark_serving.py); only its runs have these lengths here
+# share of a request's life before its first token, above which its sequences in flight are not its
+# concurrency
+WAITING = 0.1
+# InferenceX draws each length between 0.8 and 1 of the nominal (SemiAnalysisAI/InferenceX, commit
+# 843c625, read 2026-11-30:
+# RANDOM_RANGE_RATIO in .github/workflows/benchmark-tmpl.yml, and benchmark_serving.py); only its
+# runs have these lengths here
 DRAWN, MEAN = ((1024, 1024), (1024, 8192), (8192, 1024)), 0.9
 
 
 def served_recipe(model, device, framework, precision):
-    """Formats of a serving point. The cache's is not stated by the source, so the engines' defaults are taken.
+    """Formats of a serving point. The cache's is not stated by the source, so the engines' defaults
+    are taken.
 
-    TensorRT-LLM runs the checkpoints that NVIDIA quantized, whose caches are FP8; everything else defaults to BF16.
+    TensorRT-LLM runs the checkpoints that NVIDIA quantized, whose caches are FP8; everything else
+    defaults to BF16.
 
     Parameters
     ----------
@@ -59,15 +66,20 @@ def served_recipe(model, device, framework, precision):
     Returns
     -------
     Recipe
-        Formats; FP8 of DeepSeek and Qwen3 is `fp8_block`, and gpt-oss has MXFP4 experts, with BF16 math on Hopper.
+        Formats; FP8 of DeepSeek and Qwen3 is `fp8_block`, and gpt-oss has MXFP4 experts, with BF16
+        math on Hopper.
 
     Notes
     -----
-    Source: the checkpoints' quantization configs, and the engines' default of the cache, `kv_cache_dtype` [bit].
+    Source: the checkpoints' quantization configs, and the engines' default of the cache,
+    `kv_cache_dtype` [bit].
 
     Examples
     --------
-    >>> [served_recipe(model, "H200", "trtllm", "fp8").name for model in ("llama-3.1-70b", "deepseek-r1")]
+    >>> [
+    ...     served_recipe(model, "H200", "trtllm", "fp8").name
+    ...     for model in ("llama-3.1-70b", "deepseek-r1")
+    ... ]
     ['fp8', 'fp8_block']
     """
     if model.startswith(
@@ -116,19 +128,24 @@ def served_plans(row):
 
 
 def served_points(**equal):
-    """Published serving points, one of each kind, with the modelled time per output token and whether the two can be compared.
+    """Published serving points, one of each kind, with the modelled time per output token and
+    whether the two can be compared.
 
-    The match rule. Repeated points are merged first: rows with the same model, device, engine, formats, ways of splitting,
-    concurrency, lengths and label `speculative` become one, with the median of their `ttft` and `tpot`; versions and dates may
-    differ, and `runs` counts them. `matched` is true where
+    The match rule. Repeated points are merged first: rows with the same model, device, engine,
+    formats, ways of splitting, concurrency, lengths and label `speculative` become one, with the
+    median of their `ttft` and `tpot`; versions and dates may differ, and `runs` counts them.
+    `matched` is true where
 
-    - one step gives one token: `speculative` is "", not "mtp" (multi-token prediction) or "unknown";
-    - the requests decode rather than wait: the first token comes within a tenth of a request's life, which is
-      ``ttft + tpot * (output_tokens - 1)``. By Little's law ``concurrency * (1 - ttft / life)`` sequences decode on average, so
-      the batch of a matched point is its concurrency within 10 %. Others queue, for memory or for prefill, or have answers that
-      are short beside the prompt.
+    - one step gives one token: `speculative` is "", not "mtp" (multi-token prediction) or
+      "unknown";
+    - the requests decode rather than wait: the first token comes within a tenth of a request's
+      life, which is ``ttft + tpot * (output_tokens - 1)``. By Little's law ``concurrency * (1 -
+      ttft / life)`` sequences decode on average, so the batch of a matched point is its concurrency
+      within 10 %. Others queue, for memory or for prefill, or have answers that are short beside
+      the prompt.
 
-    The model gets the mean lengths: 0.9 of the nominal where the benchmark draws each length between 0.8 and 1 of it.
+    The model gets the mean lengths: 0.9 of the nominal where the benchmark draws each length
+    between 0.8 and 1 of it.
 
     Parameters
     ----------
@@ -138,8 +155,9 @@ def served_points(**equal):
     Returns
     -------
     dict of str to ndarray, shape (points,)
-        The columns of `measurements("serving")` without version and date, and `runs`, `modelled` [s], `waiting` (share of the
-        life before the first token [dimensionless]) and `matched` [bool]. Tokens/s/user are `1 / tpot` and `1 / modelled`.
+        The columns of `measurements("serving")` without version and date, and `runs`, `modelled`
+        [s], `waiting` (share of the life before the first token [dimensionless]) and `matched`
+        [bool]. Tokens/s/user are `1 / tpot` and `1 / modelled`.
 
     Raises
     ------
@@ -152,8 +170,18 @@ def served_points(**equal):
 
     Examples
     --------
-    >>> points = served_points(model="llama-3.1-70b", device="H100_SXM", matched=True, concurrency=4, output_tokens=1024, tp=2)
-    >>> [(round(float(1 / t)), round(float(1 / m))) for t, m in zip(points["tpot"], points["modelled"])][0]  # tokens/s/user
+    >>> points = served_points(
+    ...     model="llama-3.1-70b",
+    ...     device="H100_SXM",
+    ...     matched=True,
+    ...     concurrency=4,
+    ...     output_tokens=1024,
+    ...     tp=2,
+    ... )
+    >>> [
+    ...     (round(float(1 / t)), round(float(1 / m)))
+    ...     for t, m in zip(points["tpot"], points["modelled"])
+    ... ][0]  # tokens/s/user
     (57, 58)
     """
     rows = _points()

@@ -19,10 +19,12 @@ def time_per_output_token(
     ffn=None,
     expert_kernel=None,
 ):
-    """Mean time between two tokens of a sequence on a server that also prefills: a decode step and its share of prefill.
+    """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
+    its share of prefill.
 
-    ``decode(context = input + output / 2) + (concurrency - 1) / output_tokens * prefill(input_tokens)``: while a sequence is
-    decoded, every other sequence in flight is replaced once, so each step carries that share of one prompt.
+    ``decode(context = input + output / 2) + (concurrency - 1) / output_tokens *
+    prefill(input_tokens)``: while a sequence is decoded, every other sequence in flight is replaced
+    once, so each step carries that share of one prompt.
 
     Parameters
     ----------
@@ -53,13 +55,16 @@ def time_per_output_token(
 
     Notes
     -----
-    Source: steady state of continuous batching with closed-loop users. Not modelled: the scheduler, queueing, the host.
+    Source: steady state of continuous batching with closed-loop users. Not modelled: the scheduler,
+    queueing, the host.
 
     Examples
     --------
     >>> from hwdesign.models import config
     >>> two, load = Plan(tp=2), {"concurrency": 4, "input_tokens": 1024, "output_tokens": 1024}
-    >>> t = time_per_output_token(config.load("llama-3.1-70b"), "H100_SXM", "fp8", **load, attention=two, ffn=two)
+    >>> t = time_per_output_token(
+    ...     config.load("llama-3.1-70b"), "H100_SXM", "fp8", **load, attention=two, ffn=two
+    ... )
     >>> bool(0.75 * 17.4e-3 < t < 1.25 * 17.4e-3)  # served by vLLM: 17.4 ms
     True
     """

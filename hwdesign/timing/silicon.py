@@ -1,10 +1,13 @@
-"""Published measurements that ship with the package: GEMMs on a grid of shapes, and long tables of everything else.
+"""Published measurements that ship with the package: GEMMs on a grid of shapes, and long tables of
+everything else.
 
-Source: the wheel aiconfigurator-core 0.12.0 on PyPI (Apache-2.0, NVIDIA); `scripts/extract_silicon.py` made the files,
-`data/manifest.csv` and `data/tables.csv` name the path, the framework version and the kernel of each. How they were taken:
-CUDA-graph replay, mean of six; no flush of the L2 cache, but (in the collector's present source, ai-dynamo/aiconfigurator
-commit 095f58a) several copies of the operands in turn; GEMM outputs are BF16; the low-precision rows include quantizing the
-activations. Serving points were collected from several benchmark runs: good for trends, of medium trust.
+Source: the wheel aiconfigurator-core 0.12.0 on PyPI (Apache-2.0, NVIDIA);
+`scripts/extract_silicon.py` made the files, `data/manifest.csv` and `data/tables.csv` name the
+path, the framework version and the kernel of each. How they were taken: CUDA-graph replay, mean of
+six; no flush of the L2 cache, but (in the collector's present source, ai-dynamo/aiconfigurator
+commit 095f58a) several copies of the operands in turn; GEMM outputs are BF16; the low-precision
+rows include quantizing the activations. Serving points were collected from several benchmark runs:
+good for trends, of medium trust.
 """
 
 import csv
@@ -53,7 +56,8 @@ class GemmGrid:
     seconds: np.ndarray  # [s]
 
     def at(self, m, n, k):
-        """Measured time of shapes on the grid [s]; NaN for a shape of the grid that was not measured.
+        """Measured time of shapes on the grid [s]; NaN for a shape of the grid that was not
+        measured.
 
         A `ValueError` names a dimension that is not on the grid, and its neighbours.
         """
@@ -69,7 +73,8 @@ class GemmGrid:
             bad = wanted[off].flat[0]
             near = sorted(int(grid[i]) for i in np.argsort(np.abs(grid - bad))[:2])
             raise ValueError(
-                f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} and {near[1]}"
+                f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} "
+                f"and {near[1]}"
             )
         return place
 
@@ -86,7 +91,8 @@ def slices():
     Returns
     -------
     tuple of mapping
-        Columns device, framework, precision, version, kernel, gpu, rows [shape], file, sha256, source.
+        Columns device, framework, precision, version, kernel, gpu, rows [shape], file, sha256,
+        source.
 
     Notes
     -----
@@ -200,9 +206,10 @@ def measurements(table, device=None, **equal):
     Parameters
     ----------
     table : str
-        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives", "all_to_all",
-        "serving" and "serving_disaggregated" (DeepSeek-R1 with workers apart for prefill and decode; `speculative` is "mtp"
-        where a step gives several tokens, see `served_points`) or "gemm_versions" (two versions of one engine, for chapter 3).
+        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives",
+        "all_to_all", "serving" and "serving_disaggregated" (DeepSeek-R1 with workers apart for
+        prefill and decode; `speculative` is "mtp" where a step gives several tokens, see
+        `served_points`) or "gemm_versions" (two versions of one engine, for chapter 3).
     device : str or Device, optional
         The first five are one file per device and need it; the others are filtered by it.
     **equal
@@ -211,7 +218,8 @@ def measurements(table, device=None, **equal):
     Returns
     -------
     dict of str to ndarray, shape (rows,)
-        Columns of the table: counts [element, token, rank], `bytes` [byte], `seconds`, `ttft` and `tpot` [s].
+        Columns of the table: counts [element, token, rank], `bytes` [byte], `seconds`, `ttft` and
+        `tpot` [s].
 
     Raises
     ------
@@ -224,7 +232,9 @@ def measurements(table, device=None, **equal):
 
     Examples
     --------
-    >>> r1 = measurements("moe", "GB300", precision="nvfp4", routing="balanced", tokens=128, tp=1, ep=[8, 64])
+    >>> r1 = measurements(
+    ...     "moe", "GB300", precision="nvfp4", routing="balanced", tokens=128, tp=1, ep=[8, 64]
+    ... )
     >>> np.round(r1["seconds"] * 1e6).tolist()
     [162.0, 48.0]
     """
@@ -333,7 +343,8 @@ def saturation_point(x, rate, *, share=0.8, low=6144, high=16384):
     Returns
     -------
     float
-        Smallest dimension [element] that reaches the share; the first point of `x` if the sweep starts above it.
+        Smallest dimension [element] that reaches the share; the first point of `x` if the sweep
+        starts above it.
 
     Raises
     ------

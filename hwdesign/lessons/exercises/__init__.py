@@ -12,8 +12,16 @@ from hwdesign.lessons.exercises.tile_alignment import EXERCISES as TILE_ALIGNMEN
 from hwdesign.lessons.exercises.wide_deep import EXERCISES as WIDE_DEEP
 
 CHAPTERS = (
-    LANDSCAPE, NEAR_SQUARE, TILE_ALIGNMENT, WIDE_DEEP, LOW_PRECISION, EXPERT_PARALLEL, PIPELINE, DECOUPLED, CHECKLIST,
-)  # fmt: skip
+    LANDSCAPE,
+    NEAR_SQUARE,
+    TILE_ALIGNMENT,
+    WIDE_DEEP,
+    LOW_PRECISION,
+    EXPERT_PARALLEL,
+    PIPELINE,
+    DECOUPLED,
+    CHECKLIST,
+)
 EXERCISES = {exercise.id: exercise for chapter in CHAPTERS for exercise in chapter}
 
 __all__ = ["EXERCISES", "Exercise"]

@@ -1,4 +1,6 @@
-"""What an exercise is: its question, how its answer is computed, and the mistakes that are easy to make."""
+"""What an exercise is: its question, how its answer is computed, and the mistakes that are easy to
+make.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +19,13 @@ class Exercise:
     variants : tuple of mapping
         Numbers of the question. The first is the chapter's; a seed picks among the others.
     text, solve : callable
-        Numbers to the question [Markdown] and to the answer: a number, a tuple of numbers or one of `options`.
+        Numbers to the question [Markdown] and to the answer: a number, a tuple of numbers or one of
+        `options`.
     asks : str
         Form of the answer, as the end of the sentence "Expected: ...".
     mistakes : tuple of callable
-        Numbers to the answer of a wrong way, None where it cannot be gone. The docstring is what the learner reads, the name
-        of the function is the name of the mistake.
+        Numbers to the answer of a wrong way, None where it cannot be gone. The docstring is what
+        the learner reads, the name of the function is the name of the mistake.
     hints : tuple of str
         From gentle to plain.
     why : str
@@ -34,7 +37,8 @@ class Exercise:
     options : tuple of str
         The choices, where the answer is not a number.
     units : tuple of str
-        Names of the unit that may stand behind a number; the first two are those of one and of many.
+        Names of the unit that may stand behind a number; the first two are those of one and of
+        many.
     slips : tuple of str
         Names of the slips of unit in `practice` that can occur here.
     endless : str

@@ -1,4 +1,5 @@
-"""The exercises of chapter 1. Nothing is typed that the package can compute: an exercise holds the numbers of its question (the
+"""The exercises of chapter 1. Nothing is typed that the package can compute: an exercise holds the
+numbers of its question (the
 first variant is the one that the chapter prints) and functions of them.
 """
 
@@ -17,7 +18,8 @@ from hwdesign.models.model import Model
 from hwdesign.timing.silicon import gemm_grid, saturation_point, sustained
 from hwdesign.units import fmt
 
-# 1.1 --------------------------------------------------------------------------------------------------------------------
+# 1.1
+# --------------------------------------------------------------------------------------------------
 
 _NUMBERS_1 = variants(
     "device recipe tokens hidden inner",
@@ -41,7 +43,8 @@ def _text_minima(device, recipe, **_):
     d = as_device(device)
     peak = fmt(d.peak_flops(as_recipe(recipe).math), "FLOP/s", digits=4)
     rates = f"({peak} dense, {fmt(d.memory_bandwidth, 'byte/s')})"
-    return rf"Without running anything: what are $M_{{\min}}$, $N_{{\min}}$ and $K_{{\min}}$ {_setting(device, recipe)} {rates}?"
+    minima = r"$M_{\min}$, $N_{\min}$ and $K_{\min}$"
+    return f"Without running anything: what are {minima} {_setting(device, recipe)} {rates}?"
 
 
 def _ridge(device, recipe, **_):
@@ -58,13 +61,16 @@ def _minima(device, recipe, ridge=None, sizes=(), **_):
 
 
 def _twice(**given):
-    """This is twice the answer. Three slips lead here: the factor 1/2 of (1.5) left out, multiply-adds counted for FLOP, or a
+    """This is twice the answer. Three slips lead here: the factor 1/2 of (1.5) left out,
+    multiply-adds counted for FLOP, or a
     peak twice too high (the sparse one, or that of a format with half the bits)."""
     return tuple(2 * size for size in _minima(**given))
 
 
 def _half(**given):
-    """This is half the answer. Look at the bytes of one element, and at the format that the peak belongs to."""
+    """This is half the answer. Look at the bytes of one element, and at the format that the peak
+    belongs to.
+    """
     return tuple(size / 2 for size in _minima(**given))
 
 
@@ -74,12 +80,16 @@ def _ridge_upside_down(**given):
 
 
 def _outputs_like_inputs(recipe, **given):
-    """The outputs seem to have the size of the inputs. They are BF16, 2 bytes, and K pays for them."""
+    """The outputs seem to have the size of the inputs. They are BF16, 2 bytes, and K pays for
+    them.
+    """
     return _minima(recipe=recipe, **given, sizes={"c": as_recipe(recipe).activations.bytes})
 
 
 def _inputs_like_outputs(recipe, **given):
-    """Inputs and weights seem to have the size of the outputs. M pays for weights and N for inputs, in their own format."""
+    """Inputs and weights seem to have the size of the outputs. M pays for weights and N for inputs,
+    in their own format.
+    """
     return _minima(
         recipe=recipe, **given, sizes=dict.fromkeys("ab", as_recipe(recipe).operand_bytes["c"])
     )
@@ -92,7 +102,9 @@ def _n_and_k_exchanged(**given):
 
 
 def _pcie_card(device, recipe, **_):
-    """These are the minima of the PCIe card. The SXM module has another peak and another bandwidth."""
+    """These are the minima of the PCIe card. The SXM module has another peak and another
+    bandwidth.
+    """
     return _minima("H100_PCIE", recipe) if device == "H100_SXM" else None
 
 
@@ -108,8 +120,10 @@ _MINIMA = Exercise(
     asks="three numbers (M_min, N_min, K_min) in elements, or one number if all three are equal",
     why="Below its minimum a dimension leaves the math units waiting, whatever the other two are.",
     hints=(
-        "Equation (1.5): half the ridge, times the bytes of one element of the matrix that the dimension pays for.",
-        "M pays for the weights, N for the inputs, K for the outputs. The ridge is the dense peak over the bandwidth.",
+        "Equation (1.5): half the ridge, times the bytes of one element of the matrix that the "
+        "dimension pays for.",
+        "M pays for the weights, N for the inputs, K for the outputs. The ridge is the dense "
+        "peak over the bandwidth.",
     ),
     mistakes=(
         _twice,
@@ -125,7 +139,8 @@ _MINIMA = Exercise(
 
 def _text_layers(device, recipe, tokens, hidden, inner):
     return (
-        f"Which layers of a model with $H = {hidden}$, $H' = {inner}$ and 8 key-value heads of 128 features can be "
+        f"Which layers of a model with $H = {hidden}$, $H' = {inner}$ and 8 key-value heads of "
+        "128 features can be "
         f"compute-bound at {tokens} tokens {_setting(device, recipe)}: none, some or all?"
     )
 
@@ -148,12 +163,16 @@ def _tokens_below_the_minimum(device, recipe, tokens, **_):
 
 
 def _each_dimension_alone(device, recipe, tokens, hidden, **_):
-    """Each dimension is above its own minimum, but (1.4) adds the three terms. Near a minimum the sum decides."""
+    """Each dimension is above its own minimum, but (1.4) adds the three terms. Near a minimum the
+    sum decides.
+    """
     return "all" if np.all(np.array([tokens, hidden, hidden]) >= _minima(device, recipe)) else None
 
 
 def _ridge_twice_too_high(**given):
-    """That would be right with a ridge twice as high. Look at the peak: dense, and of the format of the inputs."""
+    """That would be right with a ridge twice as high. Look at the peak: dense, and of the format of
+    the inputs.
+    """
     return _layers(**given, times=2)
 
 
@@ -169,10 +188,12 @@ _LAYERS = Exercise(
     solve=_layers,
     options=("none", "some", "all"),
     asks='"none", "some" or "all"',
-    why="The number of tokens is the same for all layers, so it is the first of the three dimensions to look at.",
+    why="The number of tokens is the same for all layers, so it is the first of the three "
+    "dimensions to look at.",
     hints=(
         "Compare the number of tokens with M_min first: it is one dimension of every layer.",
-        "If M is large enough, put M, N and K of each layer into (1.4) and compare the intensity with the ridge.",
+        "If M is large enough, put M, N and K of each layer into (1.4) and compare the "
+        "intensity with the ridge.",
     ),
     mistakes=(
         _tokens_below_the_minimum,
@@ -183,7 +204,7 @@ _LAYERS = Exercise(
 )
 
 
-# 1.2 --------------------------------------------------------------------------------------------------------------------
+# 1.2 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_2 = variants(
     "model device recipe",
@@ -198,7 +219,9 @@ _NUMBERS_2 = variants(
 
 
 def _expert(model):
-    """(H, mixture of experts) of a model: width of the model [element] and the layer that routes."""
+    """(H, mixture of experts) of a model: width of the model [element] and the layer that
+    routes.
+    """
     found = Model.from_config(model.lower())
     return found.hidden_size, next(
         block.ffn for block in found.blocks if isinstance(block.ffn, MoE)
@@ -209,14 +232,17 @@ def _text_expert(model, device, recipe):
     hidden, ffn = _expert(model)
     label = as_recipe(recipe).weights.label
     return (
-        f"In {model}, each expert's down-projection maps $H' = {ffn.width}$ features to $H = {hidden}$. Weights and inputs are "
+        f"In {model}, each expert's down-projection maps $H' = {ffn.width}$ features to $H = "
+        f"{hidden}$. Weights and inputs are "
         f"{label}, outputs BF16, on {with_article(device)}. Can it ever be compute-bound? "
         "If so, how many tokens must one expert receive?"
     )
 
 
 def _tokens(model, device, recipe, turned=0, **sizes):
-    """Equation (1.4) at the ridge, solved for M; infinite where no M is enough. `turned`: matrices on the way up, 0 for down."""
+    """Equation (1.4) at the ridge, solved for M; infinite where no M is enough. `turned`: matrices
+    on the way up, 0 for down.
+    """
     hidden, ffn = _expert(model)
     n, k = (turned * ffn.width, hidden) if turned else (hidden, ffn.width)
     size = as_recipe(recipe).operand_bytes | sizes
@@ -230,28 +256,38 @@ def _outputs_of_one_byte(**given):
 
 
 def _scales_left_out(recipe, **given):
-    """The block scales seem to be missing. One 8-bit scale for 16 values of 4 bits makes 0.5625 byte, not 0.5."""
+    """The block scales seem to be missing. One 8-bit scale for 16 values of 4 bits makes 0.5625
+    byte, not 0.5.
+    """
     bare = as_recipe(recipe).weights.bits / 8
     return _tokens(recipe=recipe, **given, a=bare, b=bare)
 
 
 def _weights_alone(model, **given):
-    """This is M_min, with N and K endless. Inputs and outputs take their part of the budget first."""
+    """This is M_min, with N and K endless. Inputs and outputs take their part of the budget
+    first.
+    """
     return _minima(**given)[0]
 
 
 def _expert_turned(model, **given):
-    """N and K seem to be exchanged. The down-projection puts out H features and sums over H', so K = H'."""
+    """N and K seem to be exchanged. The down-projection puts out H features and sums over H', so K
+    = H'.
+    """
     return _tokens(model, **given, turned=1)
 
 
 def _up_projection(model, **given):
-    """This is the up-projection with the gate beside it, N = 2H' and K = H. The question asks for the way down."""
+    """This is the up-projection with the gate beside it, N = 2H' and K = H. The question asks for
+    the way down.
+    """
     return _tokens(model, **given, turned=2)
 
 
 def _inputs_left_out(**given):
-    """The term a/N of the inputs seems to be missing. It may be small, but so is the room that is left."""
+    """The term a/N of the inputs seems to be missing. It may be small, but so is the room that is
+    left.
+    """
     return _tokens(**given, a=0.0)
 
 
@@ -267,7 +303,9 @@ def _tokens_of_the_batch(model, **given):
 
 
 def _never(**_):
-    """There is a number that is enough. Look at 2/I - a/N - c/K: the dense peak leaves it above zero."""
+    """There is a number that is enough. Look at 2/I - a/N - c/K: the dense peak leaves it above
+    zero.
+    """
     return math.inf
 
 
@@ -280,10 +318,12 @@ _EXPERT = Exercise(
     slips=("factor 1000",),
     endless="Put it into (1.4): which terms does a larger M not touch?",
     asks='a number of tokens, or "never" if no number of tokens is enough',
-    why="An expert sees only its share of the batch, so a narrow H' asks for batches that few services have.",
+    why="An expert sees only its share of the batch, so a narrow H' asks for batches that few "
+    "services have.",
     hints=(
         "Set (1.4) to the ridge, 2/I = a/N + b/M + c/K, with N = H and K = H', and solve for M.",
-        "a and b include the share of the block scales, if the format has any; the outputs have their own size c.",
+        "a and b include the share of the block scales, if the format has any; the outputs "
+        "have their own size c.",
         "The room 2/I - a/N - c/K is a small difference of nearly equal numbers: keep all digits. "
         "If it is not above zero, the answer is never.",
     ),
@@ -301,7 +341,7 @@ _EXPERT = Exercise(
 )
 
 
-# 1.3 --------------------------------------------------------------------------------------------------------------------
+# 1.3 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_3 = variants(
     "device precision engine",
@@ -316,13 +356,17 @@ _NUMBERS_3 = variants(
 
 def _text_points(device, precision, engine):
     return (
-        f"Find the 80 % points of $K$ and $N$ on {with_article(device)} in {precision.upper()} with {ENGINE[engine]}, "
-        "at the sizes of Figure 4. Predict first: will they be larger or smaller than on a GB300 in NVFP4?"
+        f"Find the 80 % points of $K$ and $N$ on {with_article(device)} in {precision.upper()} "
+        f"with {ENGINE[engine]}, "
+        "at the sizes of Figure 4. Predict first: will they be larger or smaller than on a "
+        "GB300 in NVFP4?"
     )
 
 
 def _points(device, precision, engine, point=saturation_point):
-    """(K, N) where the two sweeps of Figure 4 reach 80 % of the sustained rate; `point` stands in for the rule."""
+    """(K, N) where the two sweeps of Figure 4 reach 80 % of the sustained rate; `point` stands in
+    for the rule.
+    """
     grid = gemm_grid(device, precision, engine)
     x = grid.n[(grid.n >= 128) & (grid.n <= 16384)]
     k_rate, n_rate = (
@@ -338,22 +382,30 @@ def _sweeps_exchanged(**given):
 
 
 def _other_engine(device, precision, engine):
-    """These are the points of another engine on the same device. Look at the last argument of `hw.gemm_grid`."""
+    """These are the points of another engine on the same device. Look at the last argument of
+    `hw.gemm_grid`.
+    """
     return _points(device, precision, "trtllm" if engine == "sglang" else "sglang")
 
 
 def _block_scales(device, precision, engine):
-    """These are the points of "fp8_block". The question asks for "fp8", with one scale for the whole matrix."""
+    """These are the points of "fp8_block". The question asks for "fp8", with one scale for the
+    whole matrix.
+    """
     return _points(device, "fp8_block", engine) if precision == "fp8" else None
 
 
 def _device_of_the_chapter(engine, **_):
-    """These are the points of the chapter, GB300 in NVFP4. The rates of the new grid are still missing."""
+    """These are the points of the chapter, GB300 in NVFP4. The rates of the new grid are still
+    missing.
+    """
     return _points("GB300", "nvfp4", engine)
 
 
 def _largest_rate(**given):
-    """This is 80 % of the largest rate. The rule takes the sustained rate, the median from 6144 to 16384."""
+    """This is 80 % of the largest rate. The rule takes the sustained rate, the median from 6144 to
+    16384.
+    """
     return _points(
         **given,
         point=lambda x, rate: saturation_point(
@@ -363,7 +415,9 @@ def _largest_rate(**given):
 
 
 def _size_of_the_table(**given):
-    """This is the first size of the table above 80 %. The rule interpolates on the logarithmic axis."""
+    """This is the first size of the table above 80 %. The rule interpolates on the logarithmic
+    axis.
+    """
     return _points(**given, point=lambda x, rate: x[np.argmax(rate >= 0.8 * sustained(x, rate))])
 
 
@@ -380,10 +434,13 @@ _POINTS = Exercise(
     parts=("K", "N"),
     units=ELEMENT,
     asks="two numbers (K, N) in elements",
-    why="The sizes that are enough belong to a device, a format and an engine: a model is shaped for what will serve it.",
+    why="The sizes that are enough belong to a device, a format and an engine: a model is "
+    "shaped for what will serve it.",
     hints=(
-        "Take the cell of the two sweeps of Figure 4 and put another grid into it; `saturation_point` applies the rule.",
-        "K: M = 8192, N = 10240, K swept. N: M = 8192, K = 8192, N swept. The rate is FLOP over time, sizes 128 to 16384.",
+        "Take the cell of the two sweeps of Figure 4 and put another grid into it; "
+        "`saturation_point` applies the rule.",
+        "K: M = 8192, N = 10240, K swept. N: M = 8192, K = 8192, N swept. The rate is FLOP "
+        "over time, sizes 128 to 16384.",
     ),
     mistakes=(
         _sweeps_exchanged,
@@ -397,7 +454,7 @@ _POINTS = Exercise(
 )
 
 
-# 1.4 --------------------------------------------------------------------------------------------------------------------
+# 1.4 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_4 = variants(
     "device precision engine power few",
@@ -414,14 +471,18 @@ _NUMBERS_4 = variants(
 def _text_width(device, precision, engine, power, few):
     setting = f"in {precision.upper()} on {device.replace('_', ' ')} with {ENGINE[engine]}"
     return (
-        f"You have {2 * 2**power / 1e6:.1f} million weights for the two matrices of a plain feed-forward pair "
-        f"($HH' = 2^{{{power}}}$) and serve it {setting}. Among the widths of the tables, which $H$ is fastest at 8192 tokens? "
+        f"You have {2 * 2**power / 1e6:.1f} million weights for the two matrices of a plain "
+        "feed-forward pair "
+        f"($HH' = 2^{{{power}}}$) and serve it {setting}. Among the widths of the tables, "
+        "which $H$ is fastest at 8192 tokens? "
         f"Which at {few}? Does one choice serve both?"
     )
 
 
 def _width(device, precision, engine, power, few, *, pick=np.nanargmin, down=1, time=None):
-    """H of the fastest pair at 8192 and at few tokens [element], H H' = 2**power; the keywords change the search."""
+    """H of the fastest pair at 8192 and at few tokens [element], H H' = 2**power; the keywords
+    change the search.
+    """
     grid, area = gemm_grid(device, precision, engine), 2**power
     h = np.array([size for size in grid.n if area % size == 0 and area // size in grid.n])
     time = time or grid.at
@@ -435,7 +496,9 @@ def _same_pair(h, power, **_):
 
 
 def _one_layer(**given):
-    """This H makes the up-projection alone fastest. The down-projection has to be paid too: add the two times."""
+    """This H makes the up-projection alone fastest. The down-projection has to be paid too: add the
+    two times.
+    """
     return _width(**given, down=0)
 
 
@@ -445,7 +508,9 @@ def _slowest(**given):
 
 
 def _smallest_bound(device, precision, **given):
-    """This has the smallest bound. The question asks for the published times, which include what the bound hides."""
+    """This has the smallest bound. The question asks for the published times, which include what
+    the bound hides.
+    """
     ideal = ideal_constants(device, precision)
     return _width(
         device, precision, **given, time=lambda m, n, k: gemm_seconds(m, n, k, precision, ideal)
@@ -468,10 +533,13 @@ _WIDTH = Exercise(
     asks="two widths (H at 8192 tokens, H at the few), or one number if it serves both",
     tolerance=0.0,
     same=_same_pair,
-    why="In a pair, one layer's N is the other's K, so a pair that is wide one way is narrow the other way.",
+    why="In a pair, one layer's N is the other's K, so a pair that is wide one way is narrow "
+    "the other way.",
     hints=(
-        "The pair takes the sum of two times: N = H', K = H on the way up and N = H, K = H' on the way down.",
-        "Only widths whose partner 2^p / H is a size of the table can be looked up. Take the smallest sum for each token count.",
+        "The pair takes the sum of two times: N = H', K = H on the way up and N = H, K = H' on "
+        "the way down.",
+        "Only widths whose partner 2^p / H is a size of the table can be looked up. Take the "
+        "smallest sum for each token count.",
     ),
     mistakes=(_one_layer, _slowest, _token_counts_exchanged, _smallest_bound),
 )

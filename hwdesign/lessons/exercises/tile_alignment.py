@@ -1,4 +1,6 @@
-"""The exercises of chapter 2. As in chapter 1, the numbers of a question are typed and everything else is computed."""
+"""The exercises of chapter 2. As in chapter 1, the numbers of a question are typed and everything
+else is computed.
+"""
 
 import math
 
@@ -12,12 +14,14 @@ from hwdesign.models.sharding import Neighbours, Tier, width_tiers
 
 TILE = {"tile_m": 128, "tile_n": 256}  # [element]
 TURNED = {"tile_m": 256, "tile_n": 128}  # [element]
-# SMs of the whole chip, of which a product has some switched off: NVIDIA CUTLASS 7107b05, tile_scheduler_params.h; `devices.csv`
+# SMs of the whole chip, of which a product has some switched off: NVIDIA CUTLASS 7107b05,
+# tile_scheduler_params.h; `devices.csv`
 FULL_CHIP = {"H100_SXM": 144, "H200": 144, "B200": 160, "GB300": 160}
 OTHER = {"B200": "GB300", "GB300": "B200"}
 
 
-# 2.1 --------------------------------------------------------------------------------------------------------------------
+# 2.1
+# --------------------------------------------------------------------------------------------------
 
 _NUMBERS_1 = variants(
     "device m n",
@@ -33,9 +37,12 @@ _NUMBERS_1 = variants(
 
 def _text_tiles(device, m, n):
     return (
-        f"On {with_article(device)}, a kernel computes tiles of 128 rows x 256 columns. Each SM takes one tile a wave. The "
-        f"output has $M = {m}$ rows and $N = {n}$ columns. How many tiles are launched, in how many waves, and which share of "
-        "what these waves could compute is outputs (tile efficiency times wave efficiency)? The catalogue has the number of SMs."
+        f"On {with_article(device)}, a kernel computes tiles of 128 rows x 256 columns. Each "
+        "SM takes one tile a wave. The "
+        f"output has $M = {m}$ rows and $N = {n}$ columns. How many tiles are launched, in how "
+        "many waves, and which share of "
+        "what these waves could compute is outputs (tile efficiency times wave efficiency)? "
+        "The catalogue has the number of SMs."
     )
 
 
@@ -54,12 +61,16 @@ def _counted(tiles, device, m, n):
 
 
 def _not_rounded(m, n, **given):
-    """The counts seem not to be rounded up. A tile at the edge is launched whole: round rows and columns up, each on its own."""
+    """The counts seem not to be rounded up. A tile at the edge is launched whole: round rows and
+    columns up, each on its own.
+    """
     return _counted(m / TILE["tile_m"] * n / TILE["tile_n"], m=m, n=n, **given)
 
 
 def _rounded_down(m, n, **given):
-    """The counts seem to be rounded down. The rows and columns that are left over need tiles too."""
+    """The counts seem to be rounded down. The rows and columns that are left over need tiles
+    too.
+    """
     return _counted(m // TILE["tile_m"] * (n // TILE["tile_n"]), m=m, n=n, **given)
 
 
@@ -69,12 +80,16 @@ def _tile_turned(**given):
 
 
 def _tile_efficiency_alone(m, n, **given):
-    """This is the efficiency of the tiles alone. The last wave leaves SMs idle: multiply by the wave efficiency."""
+    """This is the efficiency of the tiles alone. The last wave leaves SMs idle: multiply by the
+    wave efficiency.
+    """
     return *_tiles(m=m, n=n, **given)[:2], float(tile_efficiency(m, n, **TILE))
 
 
 def _wave_efficiency_alone(device, m, n):
-    """This is the efficiency of the waves alone. The tiles at the edge are partly empty: multiply by the tile efficiency."""
+    """This is the efficiency of the waves alone. The tiles at the edge are partly empty: multiply
+    by the tile efficiency.
+    """
     return *_tiles(device, m, n)[:2], float(
         wave_efficiency(m, n, **TILE, sms=as_device(device).sms)
     )
@@ -86,12 +101,16 @@ def _another_device(device, **given):
 
 
 def _full_chip(device, **given):
-    """This counts the SMs of the full chip. A product has some of them switched off: the catalogue has those that run."""
+    """This counts the SMs of the full chip. A product has some of them switched off: the catalogue
+    has those that run.
+    """
     return _tiles(device, **given, sms=FULL_CHIP[device]) if device in FULL_CHIP else None
 
 
 def _percent_without_sign(**given):
-    """The efficiency seems to be in percent. Write it as a share, or with the sign: 0.78 or "78 %"."""
+    """The efficiency seems to be in percent. Write it as a share, or with the sign: 0.78 or "78
+    %".
+    """
     tiles, rounds, share = _tiles(**given)
     return tiles, rounds, 100 * share
 
@@ -105,9 +124,11 @@ _WAVES = Exercise(
     units=("tile", "tiles", "wave", "waves"),
     asks='three numbers (tiles, waves, efficiency), the efficiency as 0.78 or "78 %"',
     tolerance=0.01,
-    why="Hardware launches whole tiles in whole waves, and what is not output in them takes its time all the same.",
+    why="Hardware launches whole tiles in whole waves, and what is not output in them takes "
+    "its time all the same.",
     hints=(
-        "A tile at the edge is launched whole, and so is the last wave. Where does each of the two lose work?",
+        "A tile at the edge is launched whole, and so is the last wave. Where does each of the "
+        "two lose work?",
         "Tiles: ceil(M / 128) times ceil(N / 256). Waves: tiles over SMs, rounded up. "
         "Efficiency: M N over the outputs that all SMs could compute in all waves.",
     ),
@@ -124,7 +145,7 @@ _WAVES = Exercise(
 )
 
 
-# 2.2 --------------------------------------------------------------------------------------------------------------------
+# 2.2 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_2 = variants(
     "vocabulary ways hidden",
@@ -140,20 +161,26 @@ _NUMBERS_2 = variants(
 
 def _text_vocabulary(vocabulary, ways, hidden):
     return (
-        f"A vocabulary of {vocabulary} tokens is split over {ways} GPUs, and each shall hold a multiple of 128 rows. What is the "
-        f"smallest size to pad it to, and how many parameters do embedding and head gain together at $H = {hidden}$? "
+        f"A vocabulary of {vocabulary} tokens is split over {ways} GPUs, and each shall hold a "
+        "multiple of 128 rows. What is the "
+        "smallest size to pad it to, and how many parameters do embedding and head gain "
+        f"together at $H = {hidden}$? "
         "The two are separate matrices."
     )
 
 
 def _vocabulary(vocabulary, ways, hidden, *, multiple=128, rounded=pad, matrices=2):
-    """(padded vocabulary, gained parameters) [element]; the keywords stand in for the right rule."""
+    """(padded vocabulary, gained parameters) [element]; the keywords stand in for the right
+    rule.
+    """
     padded = float(rounded(vocabulary, multiple * ways))
     return padded, matrices * (padded - vocabulary) * hidden
 
 
 def _ways_forgotten(ways, **given):
-    """This is a multiple of 128, but its shards are not. The number of GPUs belongs into the multiple."""
+    """This is a multiple of 128, but its shards are not. The number of GPUs belongs into the
+    multiple.
+    """
     return _vocabulary(ways=1, **given)
 
 
@@ -192,10 +219,12 @@ _VOCABULARY = Exercise(
     units=("row", "rows", "parameter", "parameters", "token", "tokens"),
     asks="two whole numbers (padded vocabulary in rows, gained parameters), all digits",
     tolerance=0.0,
-    why="The added rows cost memory that no token uses, and with them the head of each GPU fills its tiles.",
+    why="The added rows cost memory that no token uses, and with them the head of each GPU "
+    "fills its tiles.",
     hints=(
         "Each shard shall be a multiple of 128. What must the whole vocabulary be a multiple of?",
-        "Round up to a multiple of 128 times the number of GPUs. The rows added, times H, come in two matrices.",
+        "Round up to a multiple of 128 times the number of GPUs. The rows added, times H, come "
+        "in two matrices.",
     ),
     mistakes=(
         _ways_forgotten,
@@ -208,7 +237,7 @@ _VOCABULARY = Exercise(
 )
 
 
-# 2.3 --------------------------------------------------------------------------------------------------------------------
+# 2.3 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_3 = variants(
     "width precision",
@@ -225,8 +254,10 @@ _NUMBERS_3 = variants(
 
 def _text_shards(width, precision):
     return (
-        f"Tensor parallelism splits a feed-forward width of $H' = {width}$ with weights in {as_precision(precision).label}. What "
-        "is the largest number of ways among 1, 2, 4, 8 and 16 (a) that cuts no scale block, (b) whose shards are multiples of "
+        f"Tensor parallelism splits a feed-forward width of $H' = {width}$ with weights in "
+        f"{as_precision(precision).label}. What "
+        "is the largest number of ways among 1, 2, 4, 8 and 16 (a) that cuts no scale block, "
+        "(b) whose shards are multiples of "
         "128? Write 0 where there is none."
     )
 
@@ -236,7 +267,9 @@ def _fits(width, ways, multiple):
 
 
 def _shards(width, precision, *, block=None, fits=_fits):
-    """(most ways by the scale block, most ways by 128), 0 where none; the keywords stand in for the right rule."""
+    """(most ways by the scale block, most ways by 128), 0 where none; the keywords stand in for the
+    right rule.
+    """
     rules = block or width_tiers(width, 1, precision)["format"].multiple, 128
     return tuple(
         float(max((w for w in (1, 2, 4, 8, 16) if fits(width, w, rule)), default=0))
@@ -245,12 +278,16 @@ def _shards(width, precision, *, block=None, fits=_fits):
 
 
 def _any_even_split(**given):
-    """These ways divide the width evenly. Each shard must also be a multiple, of the scale block or of 128."""
+    """These ways divide the width evenly. Each shard must also be a multiple, of the scale block or
+    of 128.
+    """
     return _shards(**given, fits=lambda width, ways, _: width % ways == 0)
 
 
 def _whole_width(**given):
-    """The rule seems to be applied to the whole width. It holds for the shard: divide by the ways first."""
+    """The rule seems to be applied to the whole width. It holds for the shard: divide by the ways
+    first.
+    """
     return _shards(
         **given, fits=lambda width, ways, multiple: width % multiple == width % ways == 0
     )
@@ -277,7 +314,8 @@ _SHARDS = Exercise(
     units=("GPU", "GPUs", "way", "ways"),
     asks="two numbers of ways (a, b), 0 where there is none",
     tolerance=0.0,
-    why="A width is chosen once, and with it the numbers of GPUs that can share it for as long as the model is served.",
+    why="A width is chosen once, and with it the numbers of GPUs that can share it for as long "
+    "as the model is served.",
     hints=(
         "Divide the width by the ways first. Then ask whether that shard is a multiple.",
         "`hw.precision(name).block` has the scale block, its last number along the width. "
@@ -287,7 +325,7 @@ _SHARDS = Exercise(
 )
 
 
-# 2.4 --------------------------------------------------------------------------------------------------------------------
+# 2.4 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_4 = variants(
     "device n rounds",
@@ -305,8 +343,10 @@ _NUMBERS_4 = variants(
 def _text_step(device, n, rounds):
     return (
         "TensorRT-LLM's default NVFP4 kernel on Blackwell takes tiles of 128 rows x 256 columns. "
-        f"At $N = {n}$ on {with_article(device)}, what is the largest number of rows $M$ that still fits into "
-        f"{rounds} wave{'s' * (rounds > 1)}? Predict first, then look at the published times with $K = 8192$."
+        f"At $N = {n}$ on {with_article(device)}, what is the largest number of rows $M$ that "
+        "still fits into "
+        f"{rounds} wave{'s' * (rounds > 1)}? Predict first, then look at the published times "
+        "with $K = 8192$."
     )
 
 
@@ -317,12 +357,16 @@ def _rows(device, n, rounds, *, tile=TILE, sms=None, whole=math.floor):
 
 
 def _turned_step(**given):
-    """The tile seems to be turned. It has 128 rows, which M fills, and 256 columns, which N fills."""
+    """The tile seems to be turned. It has 128 rows, which M fills, and 256 columns, which N
+    fills.
+    """
     return _rows(**given, tile=TURNED)
 
 
 def _first_row_beyond(**given):
-    """This is the first number of rows that does not fit. The question asks for the last that does."""
+    """This is the first number of rows that does not fit. The question asks for the last that
+    does.
+    """
     return _rows(**given) + 1
 
 
@@ -332,7 +376,9 @@ def _rounded_up(**given):
 
 
 def _area_alone(device, n, rounds):
-    """This divides the outputs of a wave by N. Tiles come whole: count the rows of tiles, and 128 rows for each."""
+    """This divides the outputs of a wave by N. Tiles come whole: count the rows of tiles, and 128
+    rows for each.
+    """
     return float(rounds * as_device(device).sms * math.prod(TILE.values()) // n)
 
 
@@ -342,7 +388,9 @@ def _rows_of_tiles(**given):
 
 
 def _step_elsewhere(device, **given):
-    """B200 and GB300 differ in their number of SMs, and the step moves with it. `hw.device(name).sms` has it."""
+    """B200 and GB300 differ in their number of SMs, and the step moves with it.
+    `hw.device(name).sms` has it.
+    """
     return unless(_rows(device, **given), _rows(OTHER[device], **given))
 
 
@@ -354,10 +402,12 @@ _STEP = Exercise(
     units=("row", "rows", "token", "tokens"),
     asks="a whole number of rows",
     tolerance=0.0,
-    why="The next row opens a wave of its own, so a batch of this size is the best that these waves can serve.",
+    why="The next row opens a wave of its own, so a batch of this size is the best that these "
+    "waves can serve.",
     hints=(
         "How many tiles fit into the waves, and how many of them stand in one row of tiles?",
-        "A row of tiles has ceil(N / 256) of them. Divide the tiles of all waves by that, round down, and multiply by 128 rows.",
+        "A row of tiles has ceil(N / 256) of them. Divide the tiles of all waves by that, "
+        "round down, and multiply by 128 rows.",
     ),
     mistakes=(
         _turned_step,
@@ -370,7 +420,7 @@ _STEP = Exercise(
 )
 
 
-# 2.5 --------------------------------------------------------------------------------------------------------------------
+# 2.5 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_5 = variants(
     "device ways tokens wish",
@@ -388,10 +438,14 @@ RANGE = 20  # how far from the wish a width may lie [percent]
 
 def _text_design(device, ways, tokens, wish):
     return (
-        f"A gated feed-forward block is served in NVFP4 on {ways} {device.replace('_', ' ')} with tensor parallelism. The batch "
-        f"has $M = {tokens}$ tokens, the wish is $H' = {wish}$. On the way up each GPU computes $N = 2H'/{ways}$ columns in "
-        f"tiles of 128 rows x 256 columns. Take the widths within {RANGE} % of the wish whose shards $H'/{ways}$ are multiples "
-        "of 128. Which has the highest tile efficiency times wave efficiency? Of equal ones, name the nearest to the wish."
+        f"A gated feed-forward block is served in NVFP4 on {ways} {device.replace('_', ' ')} "
+        "with tensor parallelism. The batch "
+        f"has $M = {tokens}$ tokens, the wish is $H' = {wish}$. On the way up each GPU "
+        f"computes $N = 2H'/{ways}$ columns in "
+        f"tiles of 128 rows x 256 columns. Take the widths within {RANGE} % of the wish whose "
+        f"shards $H'/{ways}$ are multiples "
+        "of 128. Which has the highest tile efficiency times wave efficiency? Of equal ones, "
+        "name the nearest to the wish."
     )
 
 
@@ -413,22 +467,30 @@ def _gate_forgotten(**given):
 
 
 def _ways_left_out(ways, **given):
-    """The split seems to be missing. Each GPU computes its share of the columns, and the shard must be a multiple of 128."""
+    """The split seems to be missing. Each GPU computes its share of the columns, and the shard must
+    be a multiple of 128.
+    """
     return _design(ways=1, **given)
 
 
 def _waves_left_out(**given):
-    """This is the good width nearest to the wish. All of them fill their tiles equally: the waves tell them apart."""
+    """This is the good width nearest to the wish. All of them fill their tiles equally: the waves
+    tell them apart.
+    """
     return _design(**given, waves_count=False)
 
 
 def _turned_design(**given):
-    """The tile seems to be turned. It has 128 rows, for the tokens, and 256 columns, for the width."""
+    """The tile seems to be turned. It has 128 rows, for the tokens, and 256 columns, for the
+    width.
+    """
     return _design(**given, tile=TURNED)
 
 
 def _design_elsewhere(device, **given):
-    """This width is the best for another number of SMs: B200 and GB300 differ in it. `hw.device(name).sms` has it."""
+    """This width is the best for another number of SMs: B200 and GB300 differ in it.
+    `hw.device(name).sms` has it.
+    """
     return unless(_design(device, **given), _design(OTHER[device], **given))
 
 
@@ -440,10 +502,13 @@ _DESIGN = Exercise(
     units=ELEMENT,
     asks="a width H' in elements",
     tolerance=0.0,
-    why="Multiples of 128 fill the tiles; which of them fills the waves depends on the batch and on the device.",
+    why="Multiples of 128 fill the tiles; which of them fills the waves depends on the batch "
+    "and on the device.",
     hints=(
-        "List the multiples of 128 times the number of GPUs around the wish, and the tiles of each.",
-        "Rows of tiles: ceil(M / 128). Columns of tiles: N / 256. Compare tiles over waves times SMs.",
+        "List the multiples of 128 times the number of GPUs around the wish, and the tiles of "
+        "each.",
+        "Rows of tiles: ceil(M / 128). Columns of tiles: N / 256. Compare tiles over waves "
+        "times SMs.",
     ),
     mistakes=(_gate_forgotten, _ways_left_out, _waves_left_out, _turned_design, _design_elsewhere),
 )

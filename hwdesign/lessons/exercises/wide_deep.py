@@ -1,4 +1,6 @@
-"""The exercises of chapter 3. As in chapter 1, the numbers of a question are typed and everything else is computed."""
+"""The exercises of chapter 3. As in chapter 1, the numbers of a question are typed and everything
+else is computed.
+"""
 
 import numpy as np
 
@@ -14,7 +16,8 @@ from hwdesign.models.model import Model, same_parameters
 from hwdesign.timing.silicon import gemm_grid, measurements
 from hwdesign.units import fmt
 
-# 3.1 --------------------------------------------------------------------------------------------------------------------
+# 3.1
+# --------------------------------------------------------------------------------------------------
 
 _NUMBERS_1 = variants(
     "layers hidden ratio",
@@ -32,10 +35,14 @@ SHARE = {4: "a quarter", 9: "a ninth", 16: "a sixteenth"}
 
 def _text_sibling(layers, hidden, ratio):
     return (
-        f"A plain model has {layers} layers of hidden size $H = {hidden}$ with multi-head attention (each head has its own keys "
-        "and values) and a feed-forward width of $4H$, so its layers hold $P = 12 L H^2$ parameters. It is rebuilt with "
-        f"{SHARE[ratio]} of the layers and the same parameters. What is the new hidden size, how many all-reduces does a step "
-        "need under tensor parallelism (two a layer), and how many bytes does the KV cache take per token in BF16?"
+        f"A plain model has {layers} layers of hidden size $H = {hidden}$ with multi-head "
+        "attention (each head has its own keys "
+        "and values) and a feed-forward width of $4H$, so its layers hold $P = 12 L H^2$ "
+        "parameters. It is rebuilt with "
+        f"{SHARE[ratio]} of the layers and the same parameters. What is the new hidden size, "
+        "how many all-reduces does a step "
+        "need under tensor parallelism (two a layer), and how many bytes does the KV cache "
+        "take per token in BF16?"
     )
 
 
@@ -51,7 +58,9 @@ def _model(layers, hidden, ratio=1):
 
 
 def _sibling(layers, hidden, ratio, *, width=1, reduces=2, cache=1):
-    """(hidden size, all-reduces, KV cache of a token [byte]); the keywords stand in for the right factors."""
+    """(hidden size, all-reduces, KV cache of a token [byte]); the keywords stand in for the right
+    factors.
+    """
     model = _model(layers, hidden, ratio)
     return (
         float(width * model.hidden_size),
@@ -61,17 +70,23 @@ def _sibling(layers, hidden, ratio, *, width=1, reduces=2, cache=1):
 
 
 def _by_the_ratio(ratio, **given):
-    """The width seems to grow by the ratio itself. Parameters grow with the square of H, so H grows by the root."""
+    """The width seems to grow by the ratio itself. Parameters grow with the square of H, so H grows
+    by the root.
+    """
     return _sibling(ratio=ratio, **given, width=ratio**0.5, cache=ratio**0.5)
 
 
 def _one_a_layer(**given):
-    """This counts one all-reduce a layer. There are two: after the attention output and after the down-projection."""
+    """This counts one all-reduce a layer. There are two: after the attention output and after the
+    down-projection.
+    """
     return _sibling(**given, reduces=1)
 
 
 def _one_a_gemm(**given):
-    """This counts an exchange after each of the four GEMMs. QKV and the up-projection need none: two a layer are left."""
+    """This counts an exchange after each of the four GEMMs. QKV and the up-projection need none:
+    two a layer are left.
+    """
     return _sibling(**given, reduces=4)
 
 
@@ -81,12 +96,16 @@ def _old_exchanges(ratio, **given):
 
 
 def _half_a_cache(**given):
-    """The KV cache is half of what it takes. Each head keeps keys and values, and each number in BF16 takes 2 bytes."""
+    """The KV cache is half of what it takes. Each head keeps keys and values, and each number in
+    BF16 takes 2 bytes.
+    """
     return _sibling(**given, cache=0.5)
 
 
 def _old_cache(ratio, **given):
-    """The KV cache seems to be unchanged. It holds 2 L H numbers a token, and L shrinks faster than H grows."""
+    """The KV cache seems to be unchanged. It holds 2 L H numbers a token, and L shrinks faster than
+    H grows.
+    """
     return _sibling(ratio=ratio, **given, cache=ratio**0.5)
 
 
@@ -108,12 +127,15 @@ _SIBLING = Exercise(
     parts=("Hidden size", "All-reduce count", "KV cache"),
     units=("byte", "bytes", "B", "element", "elements", "all-reduce", "all-reduces"),
     slips=("bits for bytes", "factor 1000", "factor 10^6"),
-    asks='three numbers (hidden size in elements, all-reduces, KV cache in bytes), bytes as 3000000 or "3 MB"',
+    asks="three numbers (hidden size in elements, all-reduces, KV cache in bytes), bytes as "
+    '3000000 or "3 MB"',
     tolerance=0.01,
-    why="With fewer layers, exchanges shrink with the layers and the KV cache with their root, at the same parameters.",
+    why="With fewer layers, exchanges shrink with the layers and the KV cache with their root, "
+    "at the same parameters.",
     hints=(
         "The product of L and the square of H stays. What does H do when L shrinks?",
-        "H grows by the root of the ratio. Of the new L and H, all-reduces: 2 L. KV cache: 2 L H numbers of 2 bytes.",
+        "H grows by the root of the ratio. Of the new L and H, all-reduces: 2 L. KV cache: 2 L "
+        "H numbers of 2 bytes.",
     ),
     mistakes=(
         _by_the_ratio,
@@ -128,7 +150,7 @@ _SIBLING = Exercise(
 )
 
 
-# 3.2 --------------------------------------------------------------------------------------------------------------------
+# 3.2 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_2 = variants(
     "billions precision device microseconds",
@@ -154,15 +176,20 @@ NEIGHBOUR = {
 def _text_depth(billions, precision, device, microseconds):
     d = as_device(device)
     return (
-        f"A model has $P = {billions:g}$ billion weights in {as_precision(precision).label}. Reading them once on "
-        f"{with_article(device)} ({fmt(d.memory_bandwidth, 'byte/s', digits=4)}) takes $Pb/W$. Each layer also costs a fixed "
-        rf"time $\tau = {microseconds}$ µs for launches and exchanges, whatever its width. At which number of layers is the "
+        f"A model has $P = {billions:g}$ billion weights in {as_precision(precision).label}. "
+        "Reading them once on "
+        f"{with_article(device)} ({fmt(d.memory_bandwidth, 'byte/s', digits=4)}) takes $Pb/W$. "
+        "Each layer also costs a fixed "
+        rf"time $\tau = {microseconds}$ µs for launches and exchanges, whatever its width. "
+        "At which number of layers is the "
         "fixed time of all layers equal to the time of reading?"
     )
 
 
 def _depth(billions, precision, device, microseconds, *, size=None):
-    """Layers whose fixed time equals the reading of all weights; `size` stands in for the bytes of a weight."""
+    """Layers whose fixed time equals the reading of all weights; `size` stands in for the bytes of
+    a weight.
+    """
     reading = (
         billions
         * 1e9
@@ -173,7 +200,9 @@ def _depth(billions, precision, device, microseconds, *, size=None):
 
 
 def _scales_left_out(precision, **given):
-    """The block scales seem to be missing. They are read too: an NVFP4 weight takes 0.5625 byte, an MXFP4 weight 0.53125."""
+    """The block scales seem to be missing. They are read too: an NVFP4 weight takes 0.5625 byte, an
+    MXFP4 weight 0.53125.
+    """
     form = as_precision(precision)
     return _depth(precision=precision, **given, size=form.bits / 8) if form.block else None
 
@@ -188,22 +217,30 @@ def _weights_in_bf16(precision, **given):
 
 
 def _time_per_gemm(**given):
-    """The fixed time seems to be charged four times a layer, once a GEMM. Here it is that of a whole layer."""
+    """The fixed time seems to be charged four times a layer, once a GEMM. Here it is that of a
+    whole layer.
+    """
     return _depth(**given) / 4
 
 
 def _bandwidth_of_another(device, **given):
-    """The bandwidth seems to be that of another device. `hw.device(name).memory_bandwidth` has the one asked for."""
+    """The bandwidth seems to be that of another device. `hw.device(name).memory_bandwidth` has the
+    one asked for.
+    """
     return _depth(device=NEIGHBOUR[device], **given)
 
 
 def _twice_as_deep(**given):
-    """This is twice the answer. At this depth the fixed time is two thirds of the step; asked is where it is half."""
+    """This is twice the answer. At this depth the fixed time is two thirds of the step; asked is
+    where it is half.
+    """
     return 2 * _depth(**given)
 
 
 def _upside_down(**given):
-    """The quotient seems to be upside down: reading over the fixed time of one layer, not the reverse."""
+    """The quotient seems to be upside down: reading over the fixed time of one layer, not the
+    reverse.
+    """
     return 1 / _depth(**given)
 
 
@@ -216,10 +253,13 @@ _DEPTH = Exercise(
     slips=("bits for bytes", "factor 1000", "factor 10^6", "factor 10^9"),
     asks="a number of layers",
     tolerance=0.03,  # a whole number of layers counts as right
-    why="Beyond this depth, a step with few tokens spends more time on its layers than on reading its weights.",
+    why="Beyond this depth, a step with few tokens spends more time on its layers than on "
+    "reading its weights.",
     hints=(
-        "Write both times as functions of the number of layers L. One of them does not depend on it.",
-        "Reading: P b / W, with b in bytes and block scales included. Fixed: L times tau. Set them equal.",
+        "Write both times as functions of the number of layers L. One of them does not depend "
+        "on it.",
+        "Reading: P b / W, with b in bytes and block scales included. Fixed: L times tau. Set "
+        "them equal.",
     ),
     mistakes=(
         _scales_left_out,
@@ -232,7 +272,7 @@ _DEPTH = Exercise(
 )
 
 
-# 3.3 --------------------------------------------------------------------------------------------------------------------
+# 3.3 ----------------------------------------------------------------------------------------------
 
 VERSIONS = {"older": "0.5.6.post2", "newer": "0.5.14"}
 OTHER_VERSION = {"older": "newer", "newer": "older"}
@@ -252,9 +292,12 @@ def _text_measured(version, m):
     older, newer = VERSIONS.values()
     memory = fmt(as_device("H100_SXM").memory_bandwidth, "byte/s")
     return (
-        '`measurements("gemm_versions", "H100_SXM")` holds the published times of the same BF16 GEMMs in two versions of '
-        f"SGLang, {older} and {newer}. If all weights came from memory, its bandwidth was at least $2nk$ bytes over the time. "
-        f"What is the highest bandwidth that the {version} version implies at $m = {m}$, and how many of its shapes at this $m$ "
+        '`measurements("gemm_versions", "H100_SXM")` holds the published times of the same '
+        "BF16 GEMMs in two versions of "
+        f"SGLang, {older} and {newer}. If all weights came from memory, its bandwidth was at "
+        "least $2nk$ bytes over the time. "
+        f"What is the highest bandwidth that the {version} version implies at $m = {m}$, and "
+        "how many of its shapes at this $m$ "
         f"imply more than the {memory} of the memory?"
     )
 
@@ -264,7 +307,9 @@ def _weight_bytes(m, n, k):
 
 
 def _measured(version, m, *, moved=_weight_bytes, pick=np.argmax):
-    """(highest implied bandwidth [byte/s], shapes above the memory's); the keywords stand in for the right way."""
+    """(highest implied bandwidth [byte/s], shapes above the memory's); the keywords stand in for
+    the right way.
+    """
     rows = measurements("gemm_versions", "H100_SXM", version=VERSIONS[version], m=m)
     rate = moved(rows["m"], rows["n"], rows["k"]) / rows["seconds"]
     return float(rate[pick(rate)]), float((rate > as_device("H100_SXM").memory_bandwidth).sum())
@@ -276,17 +321,23 @@ def _bits_counted(**given):
 
 
 def _flop_counted(**given):
-    """This seems to be FLOP over time, 2 m n k. Bandwidth counts bytes, 2 for each weight, whatever m is."""
+    """This seems to be FLOP over time, 2 m n k. Bandwidth counts bytes, 2 for each weight, whatever
+    m is.
+    """
     return _measured(**given, moved=lambda m, n, k: 2 * m * n * k)
 
 
 def _inputs_and_outputs(**given):
-    """These are the bytes of inputs and outputs. The weights have n k elements, and at few tokens they are almost all bytes."""
+    """These are the bytes of inputs and outputs. The weights have n k elements, and at few tokens
+    they are almost all bytes.
+    """
     return _measured(**given, moved=lambda m, n, k: BF16.bytes * m * (n + k))
 
 
 def _all_operands(**given):
-    """Inputs and outputs seem to be counted too. The question asks for the weights alone, which is the safer bound."""
+    """Inputs and outputs seem to be counted too. The question asks for the weights alone, which is
+    the safer bound.
+    """
     value = _measured(**given, moved=lambda m, n, k: BF16.bytes * (n * k + m * (n + k)))
     return unless(_measured(**given), value, 0.02)
 
@@ -297,12 +348,16 @@ def _version_exchanged(version, **given):
 
 
 def _lowest(**given):
-    """This is the lowest bandwidth, that of the shortest time. The smallest matrix has too few bytes to be fast."""
+    """This is the lowest bandwidth, that of the shortest time. The smallest matrix has too few
+    bytes to be fast.
+    """
     return _measured(**given, pick=np.argmin)
 
 
 def _unit_left_out(**given):
-    """The bandwidth seems to be in TB/s. Write the unit behind it, as "2 TB/s", or put all of it in byte/s."""
+    """The bandwidth seems to be in TB/s. Write the unit behind it, as "2 TB/s", or put all of it in
+    byte/s.
+    """
     rate, count = _measured(**given)
     return rate / 1e12, count
 
@@ -316,10 +371,12 @@ _MEASURED = Exercise(
     units=("B/s", "byte/s", "bytes/s", "shape", "shapes"),
     slips=("factor 1000", "factor 10^6", "factor 10^9"),
     asks='two numbers (bandwidth, shapes), the bandwidth as 2e12 or "2 TB/s"',
-    why="No memory is faster than its bandwidth, so one division shows which times did not read all weights from memory.",
+    why="No memory is faster than its bandwidth, so one division shows which times did not "
+    "read all weights from memory.",
     hints=(
         "Pick the rows of one version and one m. Each row has n, k and the seconds.",
-        "The bytes of the weights are 2 n k. Divide by `seconds`, take the largest, and count those above "
+        "The bytes of the weights are 2 n k. Divide by `seconds`, take the largest, and count "
+        "those above "
         "`hw.H100_SXM.memory_bandwidth`.",
     ),
     mistakes=(
@@ -334,7 +391,7 @@ _MEASURED = Exercise(
 )
 
 
-# 3.4 --------------------------------------------------------------------------------------------------------------------
+# 3.4 ----------------------------------------------------------------------------------------------
 
 PLAIN = (
     (1024, 512),
@@ -362,8 +419,10 @@ def _setting(device, precision, engine):
 def _text_ratio(m, **given):
     (narrow, deep), (wide, few) = PLAIN[1:]
     return (
-        f"Take the published times of the four GEMMs of a plain layer, `layer_gemm_seconds`, {_setting(**given)} at "
-        f"$M = {m}$. How many times as long as {few} layers of $H = {wide}$ do {deep} layers of $H = {narrow}$ take?"
+        "Take the published times of the four GEMMs of a plain layer, `layer_gemm_seconds`, "
+        f"{_setting(**given)} at "
+        f"$M = {m}$. How many times as long as {few} layers of $H = {wide}$ do {deep} layers "
+        f"of $H = {narrow}$ take?"
     )
 
 
@@ -386,7 +445,9 @@ def _bound(device, precision, engine, m):
 
 
 def _ratio(*, seconds=_published, deep=128, wide=32, **given):
-    """Time of the deep model over that of the wide one; the keywords stand in for the right ones."""
+    """Time of the deep model over that of the wide one; the keywords stand in for the right
+    ones.
+    """
     found = seconds(**given)
     return found[deep] / found[wide]
 
@@ -409,7 +470,9 @@ def _other_engine(engine, **given):
 
 
 def _bound_alone(**given):
-    """This is near the ratio of the bounds, about 1. Weights and FLOP are the same; asked is the ratio of published times."""
+    """This is near the ratio of the bounds, about 1. Weights and FLOP are the same; asked is the
+    ratio of published times.
+    """
     return _ratio(**given, seconds=_bound)
 
 
@@ -419,7 +482,9 @@ def _deepest(**given):
 
 
 def _how_much_longer(**given):
-    """This is how much longer it takes. The question asks how many times as long, which is 1 more."""
+    """This is how much longer it takes. The question asks how many times as long, which is 1
+    more.
+    """
     return _ratio(**given) - 1
 
 
@@ -430,7 +495,8 @@ _RATIO = Exercise(
     solve=_ratio,
     units=("time", "times", "x"),
     asks="a ratio of two times, deep over wide",
-    why="The two models have the same weights and the same FLOP, so all beyond 1 is the price of depth.",
+    why="The two models have the same weights and the same FLOP, so all beyond 1 is the price "
+    "of depth.",
     hints=(
         "`hw.gemm_grid` has the times of a device, a format and an engine. "
         "`layer_gemm_seconds(grid, m, hidden)` adds up those of one layer.",
@@ -440,7 +506,7 @@ _RATIO = Exercise(
 )
 
 
-# 3.5 --------------------------------------------------------------------------------------------------------------------
+# 3.5 ----------------------------------------------------------------------------------------------
 
 _NUMBERS_5 = variants(
     "device precision engine m milliseconds",
@@ -459,21 +525,28 @@ def _text_design(m, milliseconds, **given):
     *shapes, last = (f"{layers} layers of {hidden}" for hidden, layers in PLAIN)
     hidden, layers = PLAIN[0]
     return (
-        rf"A plain model with $12 L H^2 = {12 * layers * hidden**2 / 1e9:.2f} \times 10^9$ weights in its layers can have "
-        f"{', '.join(shapes)} or {last}. You want the deepest whose four GEMMs, over all layers, take at most {milliseconds} ms "
+        rf"A plain model with $12 L H^2 = {12 * layers * hidden**2 / 1e9:.2f} \times 10^9$ "
+        "weights in "
+        "its layers can have "
+        f"{', '.join(shapes)} or {last}. You want the deepest whose four GEMMs, over all "
+        f"layers, take at most {milliseconds} ms "
         f"by the published times {_setting(**given)} at $M = {m}$. How many layers does it have?"
     )
 
 
 def _layers(milliseconds, *, seconds=_published, pick=max, **given):
-    """Layers of the deepest model within the budget; `seconds` and `pick` stand in for the right ones."""
+    """Layers of the deepest model within the budget; `seconds` and `pick` stand in for the right
+    ones.
+    """
     return float(
         pick(layers for layers, time in seconds(**given).items() if time <= milliseconds * 1e-3)
     )
 
 
 def _one_layer_or_bound(**given):
-    """This model takes longer. Two slips lead here: the time of a single layer, or the bound in place of published times."""
+    """This model takes longer. Two slips lead here: the time of a single layer, or the bound in
+    place of published times.
+    """
     return unless(_layers(**given), _layers(**given, seconds=_bound))
 
 
@@ -501,10 +574,12 @@ _DESIGN = Exercise(
     units=("layer", "layers"),
     asks="a number of layers",
     tolerance=0.0,
-    why="Depth is bought with time, so a time budget sets how deep a model of given size can be on given hardware.",
+    why="Depth is bought with time, so a time budget sets how deep a model of given size can "
+    "be on given hardware.",
     hints=(
         "Compute the time of each of the three over all its layers. Is the bound of any help here?",
-        "`layers * layer_gemm_seconds(grid, m, hidden)` for each of the three; of those within budget, take the most layers.",
+        "`layers * layer_gemm_seconds(grid, m, hidden)` for each of the three; of those within "
+        "budget, take the most layers.",
     ),
     mistakes=(_one_layer_or_bound, _fastest, _next_deeper, _hidden_size),
 )

@@ -1,4 +1,6 @@
-"""How well the calibrated model meets the published times: error over shapes, a switch of kernels, served against modelled."""
+"""How well the calibrated model meets the published times: error over shapes, a switch of kernels,
+served against modelled.
+"""
 
 import itertools
 
@@ -11,13 +13,15 @@ BOUNDS = (0, 4, 8, 12, 16, 24, 32)  # steps of the error's colours [%]
 
 @style.styled
 def error_maps(panels, *, columns=3):
-    """Small maps of the model's error over tokens and weights, one a slice, with one scale of colours.
+    """Small maps of the model's error over tokens and weights, one a slice, with one scale of
+    colours.
 
     Parameters
     ----------
     panels : list of (str, array_like, array_like, array_like)
-        Title, lower ends of the token bins [element], lower ends of the bins of N K [element], mean absolute error [%] with
-        one row a bin of N K; NaN where nothing was measured. `None` leaves a place empty.
+        Title, lower ends of the token bins [element], lower ends of the bins of N K [element], mean
+        absolute error [%] with one row a bin of N K; NaN where nothing was measured. `None` leaves
+        a place empty.
     columns : int
         Maps side by side.
 
@@ -32,7 +36,9 @@ def error_maps(panels, *, columns=3):
 
     Examples
     --------
-    >>> error_maps([("GB300 bf16", [1, 16], [2**20, 2**22], [[5, 4], [6, 3]]), None], columns=2).get_title()
+    >>> error_maps(
+    ...     [("GB300 bf16", [1, 16], [2**20, 2**22], [[5, 4], [6, 3]]), None], columns=2
+    ... ).get_title()
     'GB300 bf16'
     """
     from matplotlib.colors import BoundaryNorm
@@ -81,7 +87,8 @@ def error_maps(panels, *, columns=3):
 
 @style.styled
 def kernel_switch(m, lines, *, ax=None):
-    """Measured and modelled time of one pair N, K over the tokens: where a library switches kernels, the model cannot follow.
+    """Measured and modelled time of one pair N, K over the tokens: where a library switches
+    kernels, the model cannot follow.
 
     Parameters
     ----------

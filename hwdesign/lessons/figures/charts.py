@@ -7,7 +7,8 @@ LINES = ("-", "--", "-.", ":", "-")
 
 
 def lines(ax, x, curves, *, points=None, markers=True):
-    """Draw curves against x, each with its colour, line and marker, and points of the same names as crosses.
+    """Draw curves against x, each with its colour, line and marker, and points of the same names as
+    crosses.
 
     Parameters
     ----------

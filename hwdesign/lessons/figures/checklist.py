@@ -1,4 +1,6 @@
-"""Figures of the last chapter: verdicts of many models, costs of one, pairs of published servers, and a walk of changes."""
+"""Figures of the last chapter: verdicts of many models, costs of one, pairs of published servers,
+and a walk of changes.
+"""
 
 import itertools
 
@@ -10,8 +12,13 @@ from hwdesign.lessons import style
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.studies.verdicts import SHORT, WORDS, verdict_cost
 
-FILLS = {"ok": ("#dcefe6", style.GREEN), "warn": ("#fbe6c8", "#7a4a00"), "fail": ("#f6d0c8", "#8c1d0a"),
-         "not applicable": ("#eef1f4", style.GREY), "not modelled": ("#ffffff", style.GREY)}  # fmt: skip
+FILLS = {
+    "ok": ("#dcefe6", style.GREEN),
+    "warn": ("#fbe6c8", "#7a4a00"),
+    "fail": ("#f6d0c8", "#8c1d0a"),
+    "not applicable": ("#eef1f4", style.GREY),
+    "not modelled": ("#ffffff", style.GREY),
+}
 
 
 @style.styled
@@ -118,8 +125,16 @@ def cost_bars(found, *, most=None, ax=None):
             hatch="//" if verdict.status == "warn" else None,
             edgecolor=face,
         )
-        ax.annotate(f"{WORDS.get(verdict.status, verdict.status)}{f'  {cost:.1f}' if verdict.findings else ''}", (cost, row),
-                    xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, color=ink)  # fmt: skip
+        ax.annotate(
+            WORDS.get(verdict.status, verdict.status)
+            + (f"  {cost:.1f}" if verdict.findings else ""),
+            (cost, row),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=ink,
+        )
     for limit in (found.limits.warn, found.limits.fail):
         ax.axvline(100 * limit, color=style.GREY, ls=":", lw=1.2)
     ax.set_yticks(range(7), [f"{n} {name}" for n, name in SHORT.items()])
@@ -182,7 +197,8 @@ def change_steps(seconds, *, split=None, ax=None):
     seconds : mapping of str to float
         Label of the change to the time after it [s]; the first is the start.
     split : int, optional
-        How many of the changes, the start counted, touch the deployment alone; the others change the model.
+        How many of the changes, the start counted, touch the deployment alone; the others change
+        the model.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -231,7 +247,8 @@ def explore_load(cases):
     Returns
     -------
     Explorer
-        Frame data: batch, and the cost of each guideline by its number, as a share of the step [dimensionless].
+        Frame data: batch, and the cost of each guideline by its number, as a share of the step
+        [dimensionless].
 
     Notes
     -----
@@ -254,7 +271,10 @@ def explore_load(cases):
             for v in verdicts
             if verdict_cost(v) is not None
         ]
-        seen = f"{case.batch} sequence{'s' * (case.batch > 1)} in flight, {1e3 * case.seconds:.3g} ms a step"
+        seen = (
+            f"{case.batch} sequence{'s' * (case.batch > 1)} in flight, "
+            f"{1e3 * case.seconds:.3g} ms a step"
+        )
         text = f"{seen}. {'; '.join(told) or 'No finding'}."
         alt = f"Cost of each guideline in per cent of the step, as bars. {text}"
         data = {"batch": case.batch} | {str(v.guideline): verdict_cost(v) for v in verdicts}

@@ -1,4 +1,6 @@
-"""Figures of chapter 7, decoupled attention and feed-forward: who holds what, steps by layout, the front, where a cut pays."""
+"""Figures of chapter 7, decoupled attention and feed-forward: who holds what, steps by layout, the
+front, where a cut pays.
+"""
 
 import numpy as np
 from matplotlib.colors import ListedColormap, to_rgb
@@ -45,7 +47,9 @@ def tokens(count):
 
 
 def _grid(ax, at, rows, columns, held, color, size=0.84):
-    """A cell of a drawing: a rectangle of `rows` by `columns` pieces around `at`, with the pieces that are held filled."""
+    """A cell of a drawing: a rectangle of `rows` by `columns` pieces around `at`, with the pieces
+    that are held filled.
+    """
     width, height = size / columns, size / rows
     left, top = at[0] - size / 2, at[1] + size / 2
     for r in range(rows):
@@ -64,7 +68,8 @@ def _grid(ax, at, rows, columns, held, color, size=0.84):
 
 @style.styled
 def layout_drawing(kvp, tp, num_kv_heads, *, ax=None):
-    """Who holds what: the cache under tensor parallelism and cut along the sequence, and the weights of the other part.
+    """Who holds what: the cache under tensor parallelism and cut along the sequence, and the
+    weights of the other part.
 
     Parameters
     ----------
@@ -204,7 +209,8 @@ def layout_bars(labels, panels, *, ax=None):
 
 @style.styled
 def dominant_map(batch, context, terms, kinds, *, ax=None):
-    """What the largest part of the best step is, over batch and context, with a letter for how its attention is spread.
+    """What the largest part of the best step is, over batch and context, with a letter for how its
+    attention is spread.
 
     Parameters
     ----------
@@ -273,7 +279,8 @@ def crossings(context, published, modelled, *, ax=None):
     context : array_like of int, shape (s,)
         Tokens of a sequence [token].
     published : array_like of float, shape (s, 2)
-        Concurrencies between which the cut began to win; NaN first where it won at the second, the least that was tried.
+        Concurrencies between which the cut began to win; NaN first where it won at the second, the
+        least that was tried.
     modelled : mapping of str to array_like, shape (s,)
         Label to concurrencies.
     ax : matplotlib.axes.Axes, optional

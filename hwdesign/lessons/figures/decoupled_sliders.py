@@ -1,4 +1,6 @@
-"""Sliders of chapter 7: what dominates with more GPUs, and which layout is best as the context grows."""
+"""Sliders of chapter 7: what dominates with more GPUs, and which layout is best as the context
+grows.
+"""
 
 import numpy as np
 
@@ -17,7 +19,8 @@ SENTENCE = {
 
 
 def explore_gpus(sweep, batch, context):
-    """Slider over the GPUs: the largest part of the fastest step over batch and context, and how its attention is spread.
+    """Slider over the GPUs: the largest part of the fastest step over batch and context, and how
+    its attention is spread.
 
     Parameters
     ----------
@@ -29,7 +32,8 @@ def explore_gpus(sweep, batch, context):
     Returns
     -------
     Explorer
-        Frame data: seconds [s] of each batch and context, NaN where nothing fits, and the shares of the kinds [dimensionless].
+        Frame data: seconds [s] of each batch and context, NaN where nothing fits, and the shares of
+        the kinds [dimensionless].
 
     Notes
     -----
@@ -40,7 +44,9 @@ def explore_gpus(sweep, batch, context):
     >>> from hwdesign.models import config
     >>> from hwdesign.timing.layouts import decode_sweep
     >>> m, b, s = config.load("llama-3.1-8b"), np.array([1, 8]), np.array([1024, 8192])
-    >>> explore_gpus(decode_sweep(m, "H100_SXM", "fp8", batch=b[:, None], context=s, gpus=(1, 2)), b, s)
+    >>> explore_gpus(
+    ...     decode_sweep(m, "H100_SXM", "fp8", batch=b[:, None], context=s, gpus=(1, 2)), b, s
+    ... )
     <Explorer gpus: GPUs over 1 to 2>
     """
     batch, context = np.asarray(batch).tolist(), np.asarray(context).tolist()
@@ -64,7 +70,10 @@ def explore_gpus(sweep, batch, context):
             for n in names[:-1]
             if (names[terms] == n).any()
         ]
-        alt = f"Map of batch against context. {text} of the fields. The largest part of a step is {', '.join(large) or 'none'}."
+        alt = (
+            f"Map of batch against context. {text} of the fields. The largest part of a step "
+            f"is {', '.join(large) or 'none'}."
+        )
         return Frame(
             ax=ax,
             alt=alt,
@@ -72,14 +81,18 @@ def explore_gpus(sweep, batch, context):
             data={"seconds": seconds.tolist(), **share},
         )
 
-    caption = "Colour: the largest part of the fastest step. Letter: its attention is tensor (T), data (D) or cache (C) parallel."
+    caption = (
+        "Colour: the largest part of the fastest step. Letter: its attention is tensor "
+        "(T), data (D) or cache (C) parallel."
+    )
     return Explorer(
         "gpus", "GPUs", list(map(str, counts)), draw, caption=caption, kinds=["modelled"]
     )
 
 
 def explore_batch(sweep, batch, context):
-    """Slider over the sequences in flight: time of the fastest step of each kind of layout against the context.
+    """Slider over the sequences in flight: time of the fastest step of each kind of layout against
+    the context.
 
     Parameters
     ----------
@@ -102,7 +115,9 @@ def explore_batch(sweep, batch, context):
     >>> from hwdesign.models import config
     >>> from hwdesign.timing.layouts import decode_sweep
     >>> m, b, s = config.load("llama-3.1-8b"), np.array([1, 8]), np.array([1024, 8192])
-    >>> explore_batch(decode_sweep(m, "H100_SXM", "fp8", batch=b[:, None], context=s, gpus=(1, 2)), b, s)
+    >>> explore_batch(
+    ...     decode_sweep(m, "H100_SXM", "fp8", batch=b[:, None], context=s, gpus=(1, 2)), b, s
+    ... )
     <Explorer batch: sequences in flight over 1 to 8>
     """
     batch, context = np.asarray(batch).tolist(), np.asarray(context).tolist()
@@ -136,11 +151,17 @@ def explore_batch(sweep, batch, context):
             else "cutting is nowhere fastest"
         )
         text = f"{batch[i]} sequence{'s' * (batch[i] > 1)}: {from_here}."
-        alt = f"Time of the fastest step against the context, one line a way to spread attention. {text}"
+        alt = (
+            "Time of the fastest step against the context, one line a way to spread "
+            f"attention. {text}"
+        )
         data = {kind: (times[i] / 1e3).tolist() for kind, times in best.items()}
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
-    caption = f"The fastest layout of each kind on at most {sweep['gpus'].max()} GPUs. A line ends where nothing fits."
+    caption = (
+        f"The fastest layout of each kind on at most {sweep['gpus'].max()} GPUs. A line "
+        "ends where nothing fits."
+    )
     return Explorer(
         "batch",
         "sequences in flight",

@@ -1,4 +1,6 @@
-"""Figures of chapter 5, wide expert parallelism: rows of an expert, memory, loads, what a wider group gains."""
+"""Figures of chapter 5, wide expert parallelism: rows of an expert, memory, loads, what a wider
+group gains.
+"""
 
 import itertools
 
@@ -99,15 +101,16 @@ def touched_share(tokens, curves, points=None, *, ax=None):
 
 @style.styled
 def memory_loop(widths, loops, least, *, ax=None):
-    """The memory loop in three pictures, one below the other: weights of a GPU, sequences it can hold, rows of an expert.
+    """The memory loop in three pictures, one below the other: weights of a GPU, sequences it can
+    hold, rows of an expert.
 
     Parameters
     ----------
     widths : sequence of int, shape (s,)
         GPUs over which the experts are spread.
     loops : mapping of str to (array_like, array_like, array_like), shapes (s,)
-        Device to weights over memory [dimensionless], sequences of a GPU and rows of an expert [element]; the last two are NaN
-        where the weights do not fit.
+        Device to weights over memory [dimensionless], sequences of a GPU and rows of an expert
+        [element]; the last two are NaN where the weights do not fit.
     least : mapping of str to float
         Device, of at most two, to the rows at which experts become compute-bound [element].
     ax : matplotlib.axes.Axes, optional
@@ -164,7 +167,8 @@ def memory_loop(widths, loops, least, *, ax=None):
 
 @style.styled
 def rates_by_width(widths, rates, *, ax=None):
-    """Tokens per second and GPU against the width of expert parallelism, one line a limit on the time of a step.
+    """Tokens per second and GPU against the width of expert parallelism, one line a limit on the
+    time of a step.
 
     Parameters
     ----------
@@ -244,7 +248,8 @@ def layout_times(batch, times, *, ax=None):
 
 @style.styled
 def uneven_loads(tokens, bands, *, published=None, top=None, ax=None):
-    """Fullest GPU over the mean against the tokens routed together: mean of many draws, and the middle nine tenths of them.
+    """Fullest GPU over the mean against the tokens routed together: mean of many draws, and the
+    middle nine tenths of them.
 
     Parameters
     ----------

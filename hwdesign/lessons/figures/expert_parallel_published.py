@@ -1,4 +1,6 @@
-"""Figures of chapter 5, wide expert parallelism: published and measured exchanges and layers of experts."""
+"""Figures of chapter 5, wide expert parallelism: published and measured exchanges and layers of
+experts.
+"""
 
 import itertools
 
@@ -58,7 +60,8 @@ def exchange_lines(tokens, curves, points=None, *, xlabel="tokens of each GPU [t
 
 @style.styled
 def layer_by_width(widths, published, modelled, *, ax=None):
-    """Time of a layer of experts on one GPU against how many GPUs share them, one line a number of tokens.
+    """Time of a layer of experts on one GPU against how many GPUs share them, one line a number of
+    tokens.
 
     Parameters
     ----------
@@ -95,7 +98,8 @@ def layer_by_width(widths, published, modelled, *, ax=None):
 
 @style.styled
 def skew_ratio(widths, published, modelled=None, *, ax=None):
-    """Time of a layer under uneven routing over that under even routing, against the width; below 1 uneven is faster.
+    """Time of a layer under uneven routing over that under even routing, against the width; below 1
+    uneven is faster.
 
     Parameters
     ----------
@@ -145,7 +149,8 @@ def unit_brackets(rows, *, ax=None):
     Parameters
     ----------
     rows : sequence of (str, float, float, float, float)
-        Label, time with exchanges hidden, time with none hidden, published time, time in two half batches [s].
+        Label, time with exchanges hidden, time with none hidden, published time, time in two half
+        batches [s].
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 

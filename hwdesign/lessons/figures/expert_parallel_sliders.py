@@ -1,4 +1,6 @@
-"""Sliders of chapter 5: how many GPUs share the experts, how popular the popular ones are, how many copies there are."""
+"""Sliders of chapter 5: how many GPUs share the experts, how popular the popular ones are, how many
+copies there are.
+"""
 
 import numpy as np
 
@@ -23,7 +25,8 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKENS, context=4096):
-    """Slider over the width of expert parallelism: what a decode step of DeepSeek-R1 spends its time on, against the tokens.
+    """Slider over the width of expert parallelism: what a decode step of DeepSeek-R1 spends its
+    time on, against the tokens.
 
     Parameters
     ----------
@@ -82,7 +85,8 @@ def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKEN
             len(tokens) - 1
         ]
         said = "; ".join(
-            f"{tokens[j]} sequences {b.seconds[j] * 1e3:.1f} ms, experts {b.share('experts')[j]:.0%}, "
+            f"{tokens[j]} sequences {b.seconds[j] * 1e3:.1f} ms, experts "
+            f"{b.share('experts')[j]:.0%}, "
             f"communication {b.share('communication')[j]:.0%}"
             for j in at
         )
@@ -99,7 +103,10 @@ def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKEN
             data=data,
         )
 
-    caption = f"A decode step of DeepSeek-R1 on {device} in {recipe.upper()}, {context} tokens of context: its terms, one on the other."
+    caption = (
+        f"A decode step of DeepSeek-R1 on {device} in {recipe.upper()}, {context} tokens "
+        "of context: its terms, one on the other."
+    )
     return Explorer(
         "width",
         "GPUs that share the experts",
@@ -158,7 +165,8 @@ def explore_skew(exponents=EXPONENTS, *, ep=32, tokens=4096, top_k=8, experts=25
         ax, ratio, least = _load_bars(counts, placement, 5)
         each = float(imbalance(counts))
         text = (
-            f"Exponent {exponents[i]:g}: the fullest GPU has {ratio:.2f} times the mean, the emptiest {least:.2f}; the most "
+            f"Exponent {exponents[i]:g}: the fullest GPU has {ratio:.2f} times the mean, the "
+            f"emptiest {least:.2f}; the most "
             f"popular expert has {each:.1f} times the mean expert."
         )
         data = {"exponent": float(exponents[i]), "imbalance": ratio, "experts": each}
@@ -218,7 +226,10 @@ def explore_copies(spare=SPARE, *, exponent=0.67, ep=32, tokens=4096, top_k=8, e
             kind = f"{extra} spare slots, {placement.shape[1]} on each GPU"
         ax, ratio, least = _load_bars(counts, placement, 3)
         most = int(np.bincount(placement.ravel()).max())
-        text = f"{kind}: the fullest GPU has {ratio:.2f} times the mean, the emptiest {least:.2f}; an expert has at most "
+        text = (
+            f"{kind}: the fullest GPU has {ratio:.2f} times the mean, the emptiest "
+            f"{least:.2f}; an expert has at most "
+        )
         text += f"{most} copies." if most > 1 else "one copy."
         data = {"slots": placement.size, "imbalance": ratio, "copies": most}
         return Frame(
@@ -226,7 +237,8 @@ def explore_copies(spare=SPARE, *, exponent=0.67, ep=32, tokens=4096, top_k=8, e
         )
 
     caption = (
-        f"{tokens} tokens, {top_k} of {experts} experts each, {ep} GPUs; popularity falls with the rank to the power of "
+        f"{tokens} tokens, {top_k} of {experts} experts each, {ep} GPUs; popularity falls with "
+        "the rank to the power of "
         f"{exponent:g}. The balancer has seen other tokens."
     )
     values = ["no balancer" if x is None else str(x) for x in spare]

@@ -1,4 +1,6 @@
-"""Figures of chapter 0: the timeline of an answer, fronts, shares of a step, what each lever brings."""
+"""Figures of chapter 0: the timeline of an answer, fronts, shares of a step, what each lever
+brings.
+"""
 
 import matplotlib as mpl
 import numpy as np
@@ -18,8 +20,8 @@ def timeline(blocks, *, unit="ms", ax=None):
     Parameters
     ----------
     blocks : sequence of (str, float)
-        In order: "your prompt", "decode step" or "another prompt", and its time [s]. The user gets a token at the end of the
-        prompt and of every decode step after it.
+        In order: "your prompt", "decode step" or "another prompt", and its time [s]. The user gets
+        a token at the end of the prompt and of every decode step after it.
     unit : str
         "ms" or "s".
     ax : matplotlib.axes.Axes, optional
@@ -156,8 +158,16 @@ def fronts(
         ax.set_ylim(bottom=0)
     for name, rate in (limits or {}).items():
         ax.axvline(rate, color=style.GREY, ls=":", lw=1.2)
-        ax.annotate(name, (rate, 0.02), xycoords=("data", "axes fraction"), rotation=90, ha="right", va="bottom", fontsize=8.5,
-                    color=style.GREY)  # fmt: skip
+        ax.annotate(
+            name,
+            (rate, 0.02),
+            xycoords=("data", "axes fraction"),
+            rotation=90,
+            ha="right",
+            va="bottom",
+            fontsize=8.5,
+            color=style.GREY,
+        )
     ax.set_xlim(left=0)
     ax.set_xlabel("tokens/s of a user")
     ax.set_ylabel("tokens/s of a GPU")

@@ -37,7 +37,8 @@ def explore_front(candidates, front, breakdowns):
     Returns
     -------
     Explorer
-        Frame data: user_rate and gpu_rate [token/s], batch, gpus and shares of the step [dimensionless].
+        Frame data: user_rate and gpu_rate [token/s], batch, gpus and shares of the step
+        [dimensionless].
 
     Notes
     -----
@@ -50,8 +51,12 @@ def explore_front(candidates, front, breakdowns):
     >>> from hwdesign.formulas.frontier import pareto_front
     >>> from hwdesign.timing.search import decode_candidates
     >>> m = config.load("llama-3.1-8b")
-    >>> c = decode_candidates(m, "H100_SXM", "fp8", gpus=1, batch=[1, 8], input_tokens=1000, output_tokens=100)
-    >>> steps = {i: decode_step(m, "H100_SXM", "fp8", batch=c["batch"][i], context=1050) for i in (0, 1)}
+    >>> c = decode_candidates(
+    ...     m, "H100_SXM", "fp8", gpus=1, batch=[1, 8], input_tokens=1000, output_tokens=100
+    ... )
+    >>> steps = {
+    ...     i: decode_step(m, "H100_SXM", "fp8", batch=c["batch"][i], context=1050) for i in (0, 1)
+    ... }
     >>> explore_front(c, pareto_front(c["user_rate"], c["gpu_rate"]), steps)
     <Explorer front: sequences in flight over 1 on 1 GPU to 8 on 1 GPU>
     """
@@ -66,8 +71,14 @@ def explore_front(candidates, front, breakdowns):
         user, gpu = (float(candidates[rate][at]) for rate in ("user_rate", "gpu_rate"))
         shares = {term: float(step.share(term)) for term in step.terms}
         largest = max(shares, key=shares.get)
-        text = f"{candidate_text(candidates, at)}. A user sees {user:.3g} tokens/s, a GPU makes {gpu:.3g}."
-        alt = f"The front with one point marked. {text} Largest part of a step: {largest}, {shares[largest]:.0%}."
+        text = (
+            f"{candidate_text(candidates, at)}. A user sees {user:.3g} tokens/s, a GPU "
+            f"makes {gpu:.3g}."
+        )
+        alt = (
+            f"The front with one point marked. {text} Largest part of a step: {largest}, "
+            f"{shares[largest]:.0%}."
+        )
         data = {
             "user_rate": user,
             "gpu_rate": gpu,

@@ -177,7 +177,8 @@ def score_differences(rows, *, ax=None):
     Parameters
     ----------
     rows : sequence of (str, float, float)
-        Label, difference and margin [percentage points], from top to bottom; a NaN margin draws no bar.
+        Label, difference and margin [percentage points], from top to bottom; a NaN margin draws no
+        bar.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -242,12 +243,15 @@ def own_formats(found, *, ax=None):
     'speed [widest format = 1]'
     """
     bars = [
-        (f"{' x '.join(map(str, shape))}, {name.upper()}", first.seconds / m.seconds,
-         any(flag.startswith("suspect") for flag in m.flags))
+        (
+            f"{' x '.join(map(str, shape))}, {name.upper()}",
+            first.seconds / m.seconds,
+            any(flag.startswith("suspect") for flag in m.flags),
+        )
         for shape, formats in found.items()
         for first in [next(iter(formats.values()))]
         for name, m in formats.items()
-    ]  # fmt: skip
+    ]
     ax = ax or style.axes(height=1.3 + 0.36 * len(bars))
     for row, (_, speed, suspect) in enumerate(bars):
         ax.plot([1, speed], [row, row], color=style.GRID, lw=3, zorder=1)

@@ -1,4 +1,6 @@
-"""Sliders of chapter 4: how strong the outliers are, how large a block is, how many tokens there are."""
+"""Sliders of chapter 4: how strong the outliers are, how large a block is, how many tokens there
+are.
+"""
 
 from dataclasses import replace
 
@@ -52,7 +54,8 @@ def ordinary_sqnr(x, scheme, blocks=BLOCKS):
 
 
 def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
-    """Slider over the strength of the outlier channels: signal to noise of the others against the block size.
+    """Slider over the strength of the outlier channels: signal to noise of the others against the
+    block size.
 
     Parameters
     ----------
@@ -86,7 +89,10 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
             f"{name} at {at}: {curves[name][list(blocks).index(at)]:.1f} dB" for name, at in shown
         )
         text = f"Each 128th channel {strengths[i]:g} times as large: {told}."
-        alt = f"Signal to noise [dB] of the ordinary channels against the block [element], logarithmic. {text}"
+        alt = (
+            "Signal to noise [dB] of the ordinary channels against the block [element], "
+            f"logarithmic. {text}"
+        )
         return Frame(
             ax=ax,
             alt=alt,
@@ -95,7 +101,8 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
         )
 
     caption = (
-        "What is left of the ordinary channels when each 128th is an outlier. Rings: the block sizes of NVFP4, MXFP4, INT4 g128 "
+        "What is left of the ordinary channels when each 128th is an outlier. Rings: the block "
+        "sizes of NVFP4, MXFP4, INT4 g128 "
         "and FP8 1x128."
     )
     values = [f"{s:g}" for s in strengths]
@@ -171,8 +178,14 @@ def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
         ax.set_ylabel("value [standard deviations]")
         ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
         zeros, ratio = int((y[others] == 0).sum()), sqnr(x[0, others], y[others])
-        text = f"Blocks of {sizes[i]}: {zeros} of the {columns - 1} other numbers become zero, and {ratio:.1f} dB are left of them."
-        alt = f"{columns} numbers [standard deviations] against their place, one of them {strength:g}, before and after. {text}"
+        text = (
+            f"Blocks of {sizes[i]}: {zeros} of the {columns - 1} other numbers become zero, "
+            f"and {ratio:.1f} dB are left of them."
+        )
+        alt = (
+            f"{columns} numbers [standard deviations] against their place, one of them "
+            f"{strength:g}, before and after. {text}"
+        )
         return Frame(
             ax=ax, alt=alt, text=text, data={"block": int(sizes[i]), "zeros": zeros, "ratio": ratio}
         )
@@ -231,7 +244,8 @@ def explore_speedup(device="GB300", framework="sglang", *, tokens=TOKENS, least=
         known = speed[np.isfinite(speed)]
         slower = float((known < 1).mean())
         text = (
-            f"M = {m}: NVFP4 is {np.median(known):.2f} times as fast as BF16 in the median, {known.max():.2f} times at best and "
+            f"M = {m}: NVFP4 is {np.median(known):.2f} times as fast as BF16 in the median, "
+            f"{known.max():.2f} times at best and "
             f"slower on {slower:.0%} of the {known.size} shapes."
         )
         alt = f"Speed of NVFP4 [BF16 = 1] by N and K [element]. {text}"
@@ -240,7 +254,8 @@ def explore_speedup(device="GB300", framework="sglang", *, tokens=TOKENS, least=
 
     name = style.FRAMEWORK[framework][1]
     caption = (
-        f"{device}, {name}: time in BF16 over time in NVFP4, quantizing of the inputs included. A dot: slower than BF16; "
+        f"{device}, {name}: time in BF16 over time in NVFP4, quantizing of the inputs "
+        "included. A dot: slower than BF16; "
         "hatched: not published."
     )
     return Explorer(

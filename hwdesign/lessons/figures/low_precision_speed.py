@@ -20,7 +20,8 @@ def format_roofs(m, rates, critical, *, ax=None):
     rates : mapping of str to array_like, shape (s,)
         Format to attainable rate [FLOP/s].
     critical : mapping of str to float
-        Format to the tokens at which it reaches its peak [element]; the mark stands at the next point of `m`.
+        Format to the tokens at which it reaches its peak [element]; the mark stands at the next
+        point of `m`.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -75,7 +76,8 @@ def speedup_lines(
     curves : mapping of str to array_like, shape (s,)
         Format to BF16's time over its time [dimensionless].
     points : (array_like, mapping of str to array_like), optional
-        Other sizes [element], and published speeds at them for some of the labels, drawn as crosses.
+        Other sizes [element], and published speeds at them for some of the labels, drawn as
+        crosses.
     top : float, optional
         Upper end of the axis.
     xlabel : str
@@ -127,7 +129,8 @@ EDGES = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)  # of the colours
 
 @style.styled
 def speedup_map(n, k, speed, *, rule=None, label="speed of NVFP4 [BF16 = 1]", ax=None):
-    """Speed against BF16 over the shapes of the weights; a dot marks what is slower, and a line runs around it.
+    """Speed against BF16 over the shapes of the weights; a dot marks what is slower, and a line
+    runs around it.
 
     Parameters
     ----------

@@ -20,7 +20,8 @@ def machine_roofline(measurements, *, ax=None):
     Parameters
     ----------
     measurements : sequence of Measurement or Skipped
-        Of one machine: at least a copy and a GEMM. The copies give the memory roof, the fastest GEMM of a format its math roof.
+        Of one machine: at least a copy and a GEMM. The copies give the memory roof, the fastest
+        GEMM of a format its math roof.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -46,8 +47,10 @@ def machine_roofline(measurements, *, ax=None):
     """
     found = summary(measurements)
     if not found["bandwidth"] or not found["rate"]:
-        raise ValueError("measurements must hold a copy and a GEMM that can be trusted, got " + (
-            "no copy" if found["rate"] else "no GEMM"))  # fmt: skip
+        raise ValueError(
+            "measurements must hold a copy and a GEMM that can be trusted, got "
+            + ("no copy" if found["rate"] else "no GEMM")
+        )
     gemms = [
         m for m in measurements if getattr(m, "operation", "") == "gemm" and hasattr(m, "seconds")
     ]
@@ -63,11 +66,23 @@ def machine_roofline(measurements, *, ax=None):
             color=color,
         )
         mine = [m for m in gemms if m.precision == name]
-        label = f"{PRECISIONS[name].label if name in PRECISIONS else name.upper()}, ridge {found['ridge'][name]:.0f} FLOP/byte"
+        label = (
+            f"{PRECISIONS[name].label if name in PRECISIONS else name.upper()}, ridge "
+            f"{found['ridge'][name]:.0f} FLOP/byte"
+        )
         at, rate = [m.flops / m.nbytes for m in mine], [m.rate / scale for m in mine]
         ax.plot(at, rate, "x", color=color, mew=1.5, label=label, zorder=3)
-    ax.annotate(f"copy {fmt(found['bandwidth'], 'byte/s')}", (line[12], line[12] * found["bandwidth"] / scale), xytext=(8, -4),
-                textcoords="offset points", ha="left", va="top", color=style.GREY, fontsize=9.5, bbox=style.PLATE)  # fmt: skip
+    ax.annotate(
+        f"copy {fmt(found['bandwidth'], 'byte/s')}",
+        (line[12], line[12] * found["bandwidth"] / scale),
+        xytext=(8, -4),
+        textcoords="offset points",
+        ha="left",
+        va="top",
+        color=style.GREY,
+        fontsize=9.5,
+        bbox=style.PLATE,
+    )
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         style.plain_ticks(axis, _ticks(low, high))
     ax.set_xlabel("arithmetic intensity [FLOP/byte]")

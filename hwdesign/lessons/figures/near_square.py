@@ -36,7 +36,9 @@ def byte_budget(shapes, recipe_bytes, ridge, *, ax=None):
 
     Examples
     --------
-    >>> byte_budget({"x": (256, 8192, 512)}, {"a": 0.5625, "b": 0.5625, "c": 1.0}, 1875).get_xlabel()
+    >>> byte_budget(
+    ...     {"x": (256, 8192, 512)}, {"a": 0.5625, "b": 0.5625, "c": 1.0}, 1875
+    ... ).get_xlabel()
     'traffic per work [byte/kFLOP]'
     """
     ax = ax or style.axes(height=0.75 + 0.5 * len(shapes) + 0.6)
@@ -51,8 +53,15 @@ def byte_budget(shapes, recipe_bytes, ridge, *, ax=None):
         ax.barh(rows, 500 * cost, left=left, height=0.55, color=color, label=name)
         left = left + 500 * cost
     ax.axvline(1e3 / ridge, color=style.INK, ls="--", lw=1.4)
-    ax.annotate("budget at the ridge", (1e3 / ridge, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -2),
-                textcoords="offset points", fontsize=9, va="bottom")  # fmt: skip
+    ax.annotate(
+        "budget at the ridge",
+        (1e3 / ridge, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -2),
+        textcoords="offset points",
+        fontsize=9,
+        va="bottom",
+    )
     ax.set_yticks(rows, labels)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("traffic per work [byte/kFLOP]")
@@ -77,7 +86,8 @@ def dimension_sweep(
     calibrated : mapping of str to array_like, shape (s,), optional
         Framework to the calibrated model's rate [FLOP/s], a line in the framework's colour.
     sustained : mapping of str to (float, float), optional
-        Framework to (saturation point [element], 80 % of the sustained rate [FLOP/s]), drawn as a ring.
+        Framework to (saturation point [element], 80 % of the sustained rate [FLOP/s]), drawn as a
+        ring.
     marks : mapping of str to float, optional
         Label to a dimension [element] drawn as a dotted line.
     xlabel : str
@@ -101,8 +111,14 @@ def dimension_sweep(
     """
     ax = ax or style.axes(height=3.9)
     for i, (label, rate) in enumerate((modelled or {}).items()):
-        ax.plot(x, np.asarray(rate) / 1e15, color=(style.INK, style.GREY, style.PURPLE)[i % 3], ls=("-", "--", "-.")[i % 3],
-                lw=1.4, label=label)  # fmt: skip
+        ax.plot(
+            x,
+            np.asarray(rate) / 1e15,
+            color=(style.INK, style.GREY, style.PURPLE)[i % 3],
+            ls=("-", "--", "-.")[i % 3],
+            lw=1.4,
+            label=label,
+        )
     for name, rate in (calibrated or {}).items():
         ax.plot(x, np.asarray(rate) / 1e15, color=style.FRAMEWORK[name][0], lw=1.1, alpha=0.8)
     for name, rate in measured.items():
@@ -112,8 +128,18 @@ def dimension_sweep(
         ax.plot(at, rate / 1e15, "o", mfc="none", ms=10, color=style.FRAMEWORK[name][0])
     for label, at in (marks or {}).items():
         ax.axvline(at, color=style.GREY, ls=":", lw=1.2)
-        ax.annotate(label, (at, 0.72), xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
-                    rotation=90, ha="right", va="bottom", fontsize=9, color=style.GREY)  # fmt: skip
+        ax.annotate(
+            label,
+            (at, 0.72),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3, 0),
+            textcoords="offset points",
+            rotation=90,
+            ha="right",
+            va="bottom",
+            fontsize=9,
+            color=style.GREY,
+        )
     ax.set_xscale("log")
     style.plain_ticks(ax.xaxis, TICKS)
     ax.set_ylim(bottom=0)
@@ -125,7 +151,8 @@ def dimension_sweep(
 
 @style.styled
 def saturation_ladder(rungs, measured, *, xlabel, ax=None):
-    """How the 80 % point moves as terms are added to the bound, one rung a term, down to the measured value.
+    """How the 80 % point moves as terms are added to the bound, one rung a term, down to the
+    measured value.
 
     Parameters
     ----------
@@ -274,7 +301,8 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
 
 @style.styled
 def layer_shapes(models, *, least=None, eighty=None, ax=None):
-    """Output and reduction dimension of every linear layer of some models, against the sizes that are large enough.
+    """Output and reduction dimension of every linear layer of some models, against the sizes that
+    are large enough.
 
     Parameters
     ----------
@@ -336,7 +364,8 @@ def layer_shapes(models, *, least=None, eighty=None, ax=None):
 
 @style.styled
 def own_sweeps(sweeps, bounds, marks, *, ax=None):
-    """Throughput of one machine against K and against N: crosses measured, lines the bound of the machine's own roofs.
+    """Throughput of one machine against K and against N: crosses measured, lines the bound of the
+    machine's own roofs.
 
     Parameters
     ----------
@@ -345,7 +374,8 @@ def own_sweeps(sweeps, bounds, marks, *, ax=None):
     bounds : dict of str to array_like
         The same keys to the bound at those sizes [FLOP/s].
     marks : dict of str to float
-        The same keys to the size that reaches 80 % of the sustained rate [element], drawn as a dotted line.
+        The same keys to the size that reaches 80 % of the sustained rate [element], drawn as a
+        dotted line.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 

@@ -82,7 +82,10 @@ def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLO
             data={"k": int(k), "intensity": at, "bound": bound, "measured": seconds},
         )
 
-    caption = f"One GEMM with M = {m}, N = {n} on {as_device(device).name} in {as_precision(precision).label}, BF16 output, as K grows."
+    caption = (
+        f"One GEMM with M = {m}, N = {n} on {as_device(device).name} in "
+        f"{as_precision(precision).label}, BF16 output, as K grows."
+    )
     return Explorer(
         "reduction-dimension",
         "reduction dimension K [element]",
@@ -94,7 +97,8 @@ def explore_k(device="GB300", precision="nvfp4", *, m=8192, n=10240, sizes=EXPLO
 
 
 def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS, shapes=SAME_AREA):
-    """Slider over the token count: time of weight matrices with the same number of weights, from flat to tall.
+    """Slider over the token count: time of weight matrices with the same number of weights, from
+    flat to tall.
 
     Parameters
     ----------
@@ -145,8 +149,14 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
             for name, b in best.items()
         )
         low = int(np.argmin(bound))
-        text = f"M = {m}: fastest N x K: {told}; lowest bound: {n[low]} x {k[low]} ({fmt(bound[low], 's')})."
-        alt = f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of {fmt(n[0] * k[0], '')} weights. {text}"
+        text = (
+            f"M = {m}: fastest N x K: {told}; lowest bound: {n[low]} x {k[low]} "
+            f"({fmt(bound[low], 's')})."
+        )
+        alt = (
+            f"Time [µs] against aspect N/K, both logarithmic, {len(n)} shapes of "
+            f"{fmt(n[0] * k[0], '')} weights. {text}"
+        )
         ax = time_by_aspect(n / k, seconds, bound=bound)
         ax.set_ylim(*limits)
         data = {
@@ -157,7 +167,10 @@ def explore_tokens(device="GB300", precision="nvfp4", *, tokens=EXPLORED_TOKENS,
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
     what = f"{as_device(device).name} in {as_precision(precision).label}"
-    caption = f"Weight matrices of equal size, {what}, BF16 output, from tall (N/K small) to flat (N/K large)."
+    caption = (
+        f"Weight matrices of equal size, {what}, BF16 output, from tall (N/K small) to "
+        "flat (N/K large)."
+    )
     return Explorer(
         "same-area",
         "tokens M [element]",

@@ -96,7 +96,8 @@ def gantt(starts, ends, *, end=None, unit="ms", ax=None):
 
 @style.styled
 def bubble_map(stages, chunks, *, ax=None):
-    """Time that the bubble adds, in per cent of the ideal time, for numbers of stages and of chunks.
+    """Time that the bubble adds, in per cent of the ideal time, for numbers of stages and of
+    chunks.
 
     Parameters
     ----------
@@ -238,7 +239,8 @@ def latency_and_rate(stages, seconds, rates, *, published=None, ax=None):
 
 @style.styled
 def layer_strips(strips, *, ax=None):
-    """Layers of models as strips whose widths are their times, with the ends of the stages: even ones lie on the dotted lines.
+    """Layers of models as strips whose widths are their times, with the ends of the stages: even
+    ones lie on the dotted lines.
 
     Parameters
     ----------

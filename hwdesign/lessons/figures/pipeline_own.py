@@ -6,14 +6,16 @@ from hwdesign.lessons.figures.charts import lines
 
 @style.styled
 def own_pipeline(chunks, measured, predicted, *, ax=None):
-    """Time of a batch in a pipeline against the chunks it is cut into: lines of the model and crosses of measured times.
+    """Time of a batch in a pipeline against the chunks it is cut into: lines of the model and
+    crosses of measured times.
 
     Parameters
     ----------
     chunks : array_like of int, shape (s,)
         Numbers of chunks of the predictions.
     measured : mapping of str to (array_like, array_like)
-        For some of the labels numbers of chunks and measured times [s], as of `hwdesign.lessons.live.pipelines_of`.
+        For some of the labels numbers of chunks and measured times [s], as of
+        `hwdesign.lessons.live.pipelines_of`.
     predicted : mapping of str to array_like, shape (s,)
         Label to predicted times [s], as of `hwdesign.lessons.live.pipelines_predicted`.
     ax : matplotlib.axes.Axes, optional
@@ -35,13 +37,16 @@ def own_pipeline(chunks, measured, predicted, *, ax=None):
 
     Examples
     --------
-    >>> own_pipeline([1, 2], {"2 stages": ([1, 2], [0.1, 0.08])}, {"2 stages": [0.1, 0.075]}).get_ylabel()
+    >>> own_pipeline(
+    ...     [1, 2], {"2 stages": ([1, 2], [0.1, 0.08])}, {"2 stages": [0.1, 0.075]}
+    ... ).get_ylabel()
     'time [ms]'
     """
     lost = [name for name in measured if name not in predicted]
     if lost:
         raise ValueError(
-            f"measured must hold only labels of predicted ({', '.join(predicted)}), got {', '.join(lost)}"
+            f"measured must hold only labels of predicted ({', '.join(predicted)}), got "
+            f"{', '.join(lost)}"
         )
     curves = {name: [1e3 * t for t in seconds] for name, seconds in predicted.items()}
     points = {name: (x, [1e3 * t for t in seconds]) for name, (x, seconds) in measured.items()}

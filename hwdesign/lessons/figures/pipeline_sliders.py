@@ -1,4 +1,6 @@
-"""Sliders of chapter 6: chunks, stages, and layers that do not divide, each as a chart of what every stage does when."""
+"""Sliders of chapter 6: chunks, stages, and layers that do not divide, each as a chart of what
+every stage does when.
+"""
 
 import numpy as np
 
@@ -15,7 +17,9 @@ WORK = 1.0  # time of the whole prompt in one stage [s]
 
 
 def _frame(times, end, head):
-    """A chart of some times [s] (chunks, stages), whose text ends in the time and the idle share."""
+    """A chart of some times [s] (chunks, stages), whose text ends in the time and the idle
+    share.
+    """
     starts, ends = schedule(times)
     idle = float(idle_share(times))
     text = f"{head}: done after {ends[-1, -1]:.3f} s; the stages idle {idle:.0%} of the time."
@@ -37,7 +41,8 @@ def explore_chunks(chunks=CHUNKS, *, stages=4):
     Returns
     -------
     Explorer
-        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one stage.
+        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one
+        stage.
 
     Notes
     -----
@@ -56,7 +61,10 @@ def explore_chunks(chunks=CHUNKS, *, stages=4):
             f"{chunks[i]} chunks, {stages} stages",
         )
 
-    caption = f"A prompt that takes one second in one stage, in {stages} equal stages. Dashed: the last chunk is done."
+    caption = (
+        f"A prompt that takes one second in one stage, in {stages} equal stages. Dashed: "
+        "the last chunk is done."
+    )
     return Explorer(
         "chunks",
         "chunks of the prompt",
@@ -68,7 +76,8 @@ def explore_chunks(chunks=CHUNKS, *, stages=4):
 
 
 def explore_stages(stages=STAGES, *, chunks=16, growth=16.0):
-    """Slider over the number of stages, with chunks that attention makes dearer along the prompt, equal or shrinking.
+    """Slider over the number of stages, with chunks that attention makes dearer along the prompt,
+    equal or shrinking.
 
     Parameters
     ----------
@@ -82,7 +91,8 @@ def explore_stages(stages=STAGES, *, chunks=16, growth=16.0):
     Returns
     -------
     Explorer
-        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one stage.
+        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one
+        stage.
 
     Notes
     -----
@@ -110,7 +120,10 @@ def explore_stages(stages=STAGES, *, chunks=16, growth=16.0):
             f"{p} stages, {name} (idle share of equal times: {least:.0%})",
         )
 
-    caption = f"A prompt that takes one second in one stage, in {chunks} chunks; the last token spends {growth:g} times as long "
+    caption = (
+        f"A prompt that takes one second in one stage, in {chunks} chunks; the last "
+        f"token spends {growth:g} times as long "
+    )
     caption += "on attention as on the rest."
     return Explorer(
         "stages",
@@ -135,7 +148,8 @@ def explore_balance(layers=LAYERS, *, stages=4, chunks=8):
     Returns
     -------
     Explorer
-        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one stage.
+        Frame data: seconds [s] and idle share [dimensionless] of a prompt that takes 1 s in one
+        stage.
 
     Notes
     -----

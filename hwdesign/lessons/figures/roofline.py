@@ -10,7 +10,8 @@ from hwdesign.lessons import style
 
 @style.styled
 def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), ax=None):
-    """Attainable rate against arithmetic intensity on log axes, with modelled GEMMs on the roof and measured ones below.
+    """Attainable rate against arithmetic intensity on log axes, with modelled GEMMs on the roof and
+    measured ones below.
 
     Parameters
     ----------
@@ -53,8 +54,14 @@ def roofline(device, precision, modelled, *, measured=None, limits=(50, 20000), 
     x = np.geomspace(*limits, 200)
     ax.loglog(x, attainable_flops(x, **roofs) / 1e15, color=style.INK)
     ax.axvline(ridge, color=style.GREY, lw=1, ls=":")
-    ax.annotate(f"ridge {ridge:.0f}", (ridge, 0.12), xycoords=("data", "axes fraction"), xytext=(5, 0),
-                textcoords="offset points", color=style.GREY)  # fmt: skip
+    ax.annotate(
+        f"ridge {ridge:.0f}",
+        (ridge, 0.12),
+        xycoords=("data", "axes fraction"),
+        xytext=(5, 0),
+        textcoords="offset points",
+        color=style.GREY,
+    )
     for i, (label, at) in enumerate(modelled.items()):
         ax.plot(at, attainable_flops(at, **roofs) / 1e15, "o", color=style.BLUE, zorder=3)
         place = (

@@ -1,4 +1,6 @@
-"""Figures of chapter 2 that the tile model draws: the tiles of an output, Figure 5, waves by number of processors, shards."""
+"""Figures of chapter 2 that the tile model draws: the tiles of an output, Figure 5, waves by number
+of processors, shards.
+"""
 
 import itertools
 
@@ -94,7 +96,8 @@ def tile_map(m, n, *, tile_m, tile_n, sms, span=None, ax=None):
 
 @style.styled
 def fine_steps(n, *, tile=256, cluster=512, shares=(0.0, 0.5, 1.0), ax=None):
-    """Figure 5 from the model: efficiency against N in fine steps, for several costs of a reserved tile without outputs.
+    """Figure 5 from the model: efficiency against N in fine steps, for several costs of a reserved
+    tile without outputs.
 
     Parameters
     ----------
@@ -103,7 +106,8 @@ def fine_steps(n, *, tile=256, cluster=512, shares=(0.0, 0.5, 1.0), ax=None):
     tile, cluster : int
         Columns of a tile and of a cluster [element].
     shares : sequence of float
-        Costs of an idle tile, as shares of a full one [dimensionless]; the middle one gets the marks.
+        Costs of an idle tile, as shares of a full one [dimensionless]; the middle one gets the
+        marks.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -131,8 +135,10 @@ def fine_steps(n, *, tile=256, cluster=512, shares=(0.0, 0.5, 1.0), ax=None):
         )
         value = cluster_efficiency(n, tile=tile, cluster=cluster, idle=share)
         ax.plot(n, value, ls=ls, color=color, lw=lw, label=f"an idle tile costs {share:g}")
-    for at, marker, label in ((n % cluster == 0, "o", f"multiple of {cluster}"),
-                              ((n % tile == 0) & (n % cluster != 0), "D", f"odd multiple of {tile}")):  # fmt: skip
+    for at, marker, label in (
+        (n % cluster == 0, "o", f"multiple of {cluster}"),
+        ((n % tile == 0) & (n % cluster != 0), "D", f"odd multiple of {tile}"),
+    ):
         value = cluster_efficiency(n[at], tile=tile, cluster=cluster, idle=middle)
         ax.plot(
             n[at],
@@ -188,8 +194,15 @@ def processor_strip(sms, n, *, m, tile_m, tile_n, ax=None):
         m, n, tile_m=tile_m, tile_n=tile_n, sms=counts
     )
     half = (n[1] - n[0]) / 2
-    image = ax.imshow(value, aspect="auto", cmap="cividis", vmin=0.5, vmax=1, interpolation="nearest",
-                      extent=(n[0] - half, n[-1] + half, len(sms) - 0.5, -0.5))  # fmt: skip
+    image = ax.imshow(
+        value,
+        aspect="auto",
+        cmap="cividis",
+        vmin=0.5,
+        vmax=1,
+        interpolation="nearest",
+        extent=(n[0] - half, n[-1] + half, len(sms) - 0.5, -0.5),
+    )
     ax.set_yticks(range(len(sms)), list(sms))
     style.plain_ticks(ax.xaxis, n[n % 1024 == 0])
     ax.grid(visible=False)
@@ -232,8 +245,16 @@ def efficiency_map(sms, m, n, *, tile_m, tile_n, ax=None):
     tile = {"tile_m": tile_m, "tile_n": tile_n}
     value = tile_efficiency(m[:, None], n, **tile) * wave_efficiency(m[:, None], n, **tile, sms=sms)
     x, y = (n[1] - n[0]) / 2, (m[1] - m[0]) / 2
-    image = ax.imshow(value, origin="lower", aspect="auto", cmap="cividis", vmin=0.5, vmax=1, interpolation="nearest",
-                      extent=(n[0] - x, n[-1] + x, m[0] - y, m[-1] + y))  # fmt: skip
+    image = ax.imshow(
+        value,
+        origin="lower",
+        aspect="auto",
+        cmap="cividis",
+        vmin=0.5,
+        vmax=1,
+        interpolation="nearest",
+        extent=(n[0] - x, n[-1] + x, m[0] - y, m[-1] + y),
+    )
     ax.grid(visible=False)
     ax.set_xlabel("N [element]")
     ax.set_ylabel("M [element]")

@@ -1,4 +1,6 @@
-"""Figures of chapter 2 that show times: published cliffs and staircases, and N in fine steps on the reader's machine."""
+"""Figures of chapter 2 that show times: published cliffs and staircases, and N in fine steps on the
+reader's machine.
+"""
 
 import itertools
 
@@ -16,7 +18,8 @@ STYLES = (
 
 @style.styled
 def cliffs(m, series, *, multiple=128, ax=None):
-    """What one more row costs: median growth of time from m to m + 1, marked where m is a multiple of a tile.
+    """What one more row costs: median growth of time from m to m + 1, marked where m is a multiple
+    of a tile.
 
     Parameters
     ----------
@@ -134,7 +137,8 @@ def staircase(m, seconds, fit, n, *, line=None, ax=None):
 
 @style.styled
 def processor_count(sms, errors, *, catalogue=None, ax=None):
-    """Error of the staircase against the number of processors that it assumes: the silicon tells how many there are.
+    """Error of the staircase against the number of processors that it assumes: the silicon tells
+    how many there are.
 
     Parameters
     ----------
@@ -177,12 +181,14 @@ def processor_count(sms, errors, *, catalogue=None, ax=None):
 
 @style.styled
 def odd_blocks(shares, *, ax=None):
-    """What an odd multiple of 256 rows costs beside a multiple of 512, one mark a slice of the published times.
+    """What an odd multiple of 256 rows costs beside a multiple of 512, one mark a slice of the
+    published times.
 
     Parameters
     ----------
     shares : mapping of (str, str) to float
-        (Device and format, framework) to the extra time as a share of that of 256 rows [dimensionless].
+        (Device and format, framework) to the extra time as a share of that of 256 rows
+        [dimensionless].
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 
@@ -223,7 +229,8 @@ def odd_blocks(shares, *, ax=None):
 
 @style.styled
 def own_steps(sweeps, *, blocks, ax=None):
-    """N in fine steps on one machine: rate of each format as a share of its best, marked at the multiples of its block.
+    """N in fine steps on one machine: rate of each format as a share of its best, marked at the
+    multiples of its block.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Sliders of chapter 2: the tiles of an output as N grows, and the map of efficiency by number of processors."""
+"""Sliders of chapter 2: the tiles of an output as N grows, and the map of efficiency by number of
+processors.
+"""
 
 import numpy as np
 
@@ -55,10 +57,14 @@ def explore_tiles(m=1088, *, sizes=PAINTED_N, tile_m=128, tile_n=256, sms=152):
             float(wave_efficiency(m, n, **shape, sms=sms)),
         )
         text = (
-            f"N = {n}: {tiles} tiles, {rounds} wave{'s' if rounds > 1 else ''} of {sms}. The tiles are filled to {fill:.1%}, the "
+            f"N = {n}: {tiles} tiles, {rounds} wave{'s' if rounds > 1 else ''} of {sms}. The "
+            f"tiles are filled to {fill:.1%}, the "
             f"places of the waves to {slots:.1%}: together {fill * slots:.1%}."
         )
-        alt = f"Output rows against columns [element]: tiles of {tile_m} x {tile_n} coloured by wave, padding hatched. {text}"
+        alt = (
+            f"Output rows against columns [element]: tiles of {tile_m} x {tile_n} coloured "
+            f"by wave, padding hatched. {text}"
+        )
         data = {"n": int(n), "tiles": tiles, "waves": rounds, "efficiency": fill * slots}
         return Frame(ax=tile_map(m, n, **shape, sms=sms, span=span), alt=alt, text=text, data=data)
 
@@ -72,7 +78,8 @@ def explore_tiles(m=1088, *, sizes=PAINTED_N, tile_m=128, tile_n=256, sms=152):
 
 
 def explore_processors(counts=None, *, tile_m=128, tile_n=256):
-    """Slider over the number of processors: tile times wave efficiency of all outputs up to 4096 x 8192.
+    """Slider over the number of processors: tile times wave efficiency of all outputs up to 4096 x
+    8192.
 
     Parameters
     ----------
@@ -84,7 +91,8 @@ def explore_processors(counts=None, *, tile_m=128, tile_n=256):
     Returns
     -------
     Explorer
-        Frame data: processors [SM], the share of the outputs with an efficiency of at least 0.9 [dimensionless].
+        Frame data: processors [SM], the share of the outputs with an efficiency of at least 0.9
+        [dimensionless].
 
     Raises
     ------
@@ -114,7 +122,10 @@ def explore_processors(counts=None, *, tile_m=128, tile_n=256):
         )
         good = float((value >= 0.9).mean())
         last = sms // -(-1024 // tile_m) * tile_n  # the last N whose tiles fit into one wave
-        text = f"{sms} processors ({name}): {good:.0%} of these outputs reach 90 %. With M = 1024 one wave reaches to N = {last}."
+        text = (
+            f"{sms} processors ({name}): {good:.0%} of these outputs reach 90 %. With M = "
+            f"1024 one wave reaches to N = {last}."
+        )
         alt = (
             f"Efficiency as colour, M against N [element], in tiles of {tile_m} x {tile_n}. {text}"
         )

@@ -53,7 +53,9 @@ def stacked_terms(labels, breakdowns, *, ideal=None, top=None, ax=None):
     Examples
     --------
     >>> from hwdesign.timing.estimate import Breakdown
-    >>> stacked_terms(["a"], [Breakdown(terms={"ffn": 1e-3}, memory=1.0, capacity=2.0)]).get_ylabel()
+    >>> stacked_terms(
+    ...     ["a"], [Breakdown(terms={"ffn": 1e-3}, memory=1.0, capacity=2.0)]
+    ... ).get_ylabel()
     'time of a step [ms]'
     """
     ax = ax or style.axes(height=3.9)
@@ -181,7 +183,9 @@ def implied_bandwidth(labels, rates, *, limit, ax=None):
 
     Examples
     --------
-    >>> implied_bandwidth(["2048 x 2048"], {"old": [4e12], "new": [2e12]}, limit=3.35e12).get_xlabel()
+    >>> implied_bandwidth(
+    ...     ["2048 x 2048"], {"old": [4e12], "new": [2e12]}, limit=3.35e12
+    ... ).get_xlabel()
     'bytes of the weights / time [TB/s]'
     """
     ax = ax or style.axes(height=1.4 + 0.34 * len(labels))
@@ -198,8 +202,15 @@ def implied_bandwidth(labels, rates, *, limit, ax=None):
             mew=1.6,
         )
     ax.axvline(limit / 1e12, color=style.INK, ls="--", lw=1.3)
-    ax.annotate("memory", (limit / 1e12, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -2), textcoords="offset points",
-                fontsize=9, va="bottom")  # fmt: skip
+    ax.annotate(
+        "memory",
+        (limit / 1e12, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -2),
+        textcoords="offset points",
+        fontsize=9,
+        va="bottom",
+    )
     ax.set_yticks(rows, labels)
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.set_xlim(left=0)
@@ -210,7 +221,8 @@ def implied_bandwidth(labels, rates, *, limit, ax=None):
 
 @style.styled
 def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None):
-    """Layers against hidden size of some models, with lines of equal parameters and of equal aspect H / L.
+    """Layers against hidden size of some models, with lines of equal parameters and of equal aspect
+    H / L.
 
     Parameters
     ----------
@@ -268,7 +280,8 @@ def aspect_map(models, *, aspects=(32, 128), budgets=(1e9, 1e10, 1e11), ax=None)
 
 @style.styled
 def own_siblings(found, *, ax=None):
-    """Time of siblings of equal parameters on one machine, relative to the widest, by number of tokens.
+    """Time of siblings of equal parameters on one machine, relative to the widest, by number of
+    tokens.
 
     Parameters
     ----------

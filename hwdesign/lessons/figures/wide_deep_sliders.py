@@ -77,11 +77,16 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
         seconds = {n: float(step.seconds) for n, step in zip(models, steps, strict=True)}
         shares = [float(step.share("attention")) for step in steps]
         text = (
-            f"{batches[i]} sequence{'s' if batches[i] > 1 else ''}: {fmt(seconds[first], 's')} with {first} layers, "
-            f"{fmt(seconds[last], 's')} with {last}, a factor of {seconds[first] / seconds[last]:.1f}. "
+            f"{batches[i]} sequence{'s' if batches[i] > 1 else ''}: {fmt(seconds[first], 's')} "
+            f"with {first} layers, "
+            f"{fmt(seconds[last], 's')} with {last}, a factor of "
+            f"{seconds[first] / seconds[last]:.1f}. "
             f"Attention takes {shares[0]:.0%} of the deepest and {shares[-1]:.0%} of the widest."
         )
-        alt = f"Time of a step [ms], stacked by term, for {len(models)} siblings by layers and hidden size. {text}"
+        alt = (
+            f"Time of a step [ms], stacked by term, for {len(models)} siblings by layers and "
+            f"hidden size. {text}"
+        )
         return Frame(
             ax=ax,
             alt=alt,
@@ -90,7 +95,10 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
         )
 
     what = f"{as_device(device).name} in {as_precision(recipe).label}"
-    caption = f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of context. Black marks: the plain bound."
+    caption = (
+        f"A decode step of siblings of Llama-3.1-8B on one {what}, {context} tokens of "
+        "context. Black marks: the plain bound."
+    )
     return Explorer(
         "siblings",
         "sequences in flight",
@@ -110,7 +118,8 @@ def explore_depth(
     *,
     tokens=TOKENS,
 ):
-    """Slider over the tokens: published time of all layers of plain siblings, relative to the widest.
+    """Slider over the tokens: published time of all layers of plain siblings, relative to the
+    widest.
 
     Parameters
     ----------
@@ -140,7 +149,8 @@ def explore_depth(
     """
     grids = {key: gemm_grid(*key) for key in slices}
     names = {
-        key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, {style.FRAMEWORK[key[2]][1]}"
+        key: f"{key[0].removesuffix('_SXM')} {as_precision(key[1]).label}, "
+        f"{style.FRAMEWORK[key[2]][1]}"
         for key in slices
     }
     seconds = {
@@ -168,15 +178,24 @@ def explore_depth(
         told = "; ".join(
             f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices
         )
-        text = f"M = {tokens[i]}: {PLAIN[2][1]} layers of {PLAIN[2][0]} against {PLAIN[3][1]} of {PLAIN[3][0]}: {told}."
-        alt = f"Time of all layers [widest = 1] of siblings with {PLAIN[0][1]} to {PLAIN[3][1]} layers. {text}"
+        text = (
+            f"M = {tokens[i]}: {PLAIN[2][1]} layers of {PLAIN[2][0]} against {PLAIN[3][1]} "
+            f"of {PLAIN[3][0]}: {told}."
+        )
+        alt = (
+            f"Time of all layers [widest = 1] of siblings with {PLAIN[0][1]} to "
+            f"{PLAIN[3][1]} layers. {text}"
+        )
         data = {
             "m": int(tokens[i]),
             "seconds": {names[key]: seconds[key][i].tolist() for key in slices},
         }
         return Frame(ax=ax, alt=alt, text=text, data=data)
 
-    caption = "Published times of the four GEMMs of every layer, 12 L H² = 6.4 billion weights, relative to 32 layers of 4096."
+    caption = (
+        "Published times of the four GEMMs of every layer, 12 L H² = 6.4 billion "
+        "weights, relative to 32 layers of 4096."
+    )
     values = [f"M = {m}" for m in tokens]
     return Explorer(
         "depth", "tokens M [element]", values, draw, caption=caption, kinds=["published"]

@@ -1,4 +1,6 @@
-"""Siblings of equal parameters, from deep to wide, and the published time of the GEMMs of a plain layer."""
+"""Siblings of equal parameters, from deep to wide, and the published time of the GEMMs of a plain
+layer.
+"""
 
 from hwdesign._check import dims, whole
 from hwdesign.models.layers import transformer_gemms
@@ -25,7 +27,8 @@ def siblings(base="llama-3.1-8b", layers=LAYERS):
     Raises
     ------
     ValueError
-        If the blocks of the model are not all equal, it has experts, or `layers` is no list of whole numbers >= 1.
+        If the blocks of the model are not all equal, it has experts, or `layers` is no list of
+        whole numbers >= 1.
 
     Notes
     -----
@@ -72,7 +75,9 @@ def layer_gemm_seconds(grid, m, hidden):
     Examples
     --------
     >>> from hwdesign.timing.silicon import gemm_grid
-    >>> round(float(32 * layer_gemm_seconds(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2)
+    >>> round(
+    ...     float(32 * layer_gemm_seconds(gemm_grid("GB300", "nvfp4", "trtllm"), 1, 4096)) * 1e3, 2
+    ... )
     2.5
     """
     (hidden,) = whole(hidden=hidden)

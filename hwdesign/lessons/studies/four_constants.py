@@ -1,8 +1,10 @@
-"""Four physical constants that turn the roofline into the time a library reaches, and their fit on measured shapes.
+"""Four physical constants that turn the roofline into the time a library reaches, and their fit on
+measured shapes.
 
-The bound says ``max(math, memory)``. A library adds, in this order: it reaches a share of the peak rate and of the
-bandwidth; it hides only part of the shorter term behind the longer one; it starts, synchronizes and drains (a fixed
-time); and in low precision it first quantizes its BF16 inputs, one more pass over A.
+The bound says ``max(math, memory)``. A library adds, in this order: it reaches a share of the peak
+rate and of the bandwidth; it hides only part of the shorter term behind the longer one; it starts,
+synchronizes and drains (a fixed time); and in low precision it first quantizes its BF16 inputs, one
+more pass over A.
 """
 
 from dataclasses import dataclass, replace
@@ -28,8 +30,9 @@ class GemmConstants:
     bandwidth : float
         Reachable bandwidth of operands and results [byte/s].
     serial : float
-        Share of the shorter of math and memory that is *not* hidden behind the longer [dimensionless]: 0 is the
-        roofline's full overlap, 1 is one after the other; above 1 the shorter costs more than alone.
+        Share of the shorter of math and memory that is *not* hidden behind the longer
+        [dimensionless]: 0 is the roofline's full overlap, 1 is one after the other; above 1 the
+        shorter costs more than alone.
     fixed : float
         Time of a GEMM that does nothing [s].
     quantize_bandwidth : float
@@ -59,7 +62,8 @@ class GemmConstants:
 
 
 def ideal_constants(device, recipe):
-    """The constants of the plain roofline: dense peak, datasheet bandwidth, full overlap, nothing fixed.
+    """The constants of the plain roofline: dense peak, datasheet bandwidth, full overlap, nothing
+    fixed.
 
     Parameters
     ----------
@@ -94,7 +98,8 @@ def ideal_constants(device, recipe):
 
 
 def gemm_terms(m, n, k, recipe, constants):
-    """Terms of a GEMM's time: the longer of math and memory, the unhidden part of the shorter, fixed time, quantization.
+    """Terms of a GEMM's time: the longer of math and memory, the unhidden part of the shorter,
+    fixed time, quantization.
 
     Parameters
     ----------
@@ -166,14 +171,18 @@ def gemm_seconds(m, n, k, recipe, constants):
 
     Examples
     --------
-    >>> round(float(gemm_seconds(256, 8192, 512, "table2", ideal_constants("GB300", "table2"))) * 1e6, 3)
+    >>> round(
+    ...     float(gemm_seconds(256, 8192, 512, "table2", ideal_constants("GB300", "table2"))) * 1e6,
+    ...     3,
+    ... )
     0.566
     """
     return scalar_or_array(sum(gemm_terms(m, n, k, recipe, constants).values()))
 
 
 def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
-    """Constants that fit measured times best: least squares of the log error, by damped Gauss-Newton steps.
+    """Constants that fit measured times best: least squares of the log error, by damped
+    Gauss-Newton steps.
 
     Parameters
     ----------
@@ -191,12 +200,14 @@ def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
     Returns
     -------
     GemmConstants
-        Four fitted constants: rates [FLOP/s, byte/s] at or below the datasheet's, serial share, fixed time [s].
+        Four fitted constants: rates [FLOP/s, byte/s] at or below the datasheet's, serial share,
+        fixed time [s].
 
     Raises
     ------
     ValueError
-        If fewer than eight shapes carry a time, a time is not positive and finite, or the shapes do not broadcast.
+        If fewer than eight shapes carry a time, a time is not positive and finite, or the shapes do
+        not broadcast.
 
     Notes
     -----
@@ -206,7 +217,9 @@ def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
     --------
     >>> n, k = (x.ravel() for x in np.meshgrid(2 ** np.arange(7, 14), 2 ** np.arange(7, 14)))
     >>> truth = replace(ideal_constants("GB300", "bf16"), serial=0.4, fixed=5e-6)
-    >>> found = fit_gemm_constants(8192, n, k, gemm_seconds(8192, n, k, "bf16", truth), "GB300", "bf16")
+    >>> found = fit_gemm_constants(
+    ...     8192, n, k, gemm_seconds(8192, n, k, "bf16", truth), "GB300", "bf16"
+    ... )
     >>> round(found.peak_flops / 1e15, 3), round(found.serial, 3), round(found.fixed * 1e6, 2)
     (2.5, 0.4, 5.0)
     """
@@ -219,7 +232,8 @@ def fit_gemm_constants(m, n, k, seconds, device, recipe, *, steps=200):
     (seconds,) = positive(seconds=seconds[measured])
     if np.isinf(seconds).any() or not numbers("steps", steps) >= 1:
         raise ValueError(
-            f"seconds must be finite and steps >= 1, got up to {seconds.max():g} s and {steps} steps"
+            f"seconds must be finite and steps >= 1, got up to {seconds.max():g} s and {steps} "
+            "steps"
         )
     start = replace(ideal_constants(device, recipe), quantize_bandwidth=device.memory_bandwidth)
 

@@ -1,9 +1,12 @@
-"""The design game: a mixture of experts and its deployment under a budget, scored by the area under its Pareto front.
+"""The design game: a mixture of experts and its deployment under a budget, scored by the area under
+its Pareto front.
 
-A design is the shape of the model, the formats, the order of its layers and the plans of three parts: attention and experts in
-decode, on 8 GB300 with one pair of plans for all batches, and a prefill worker of 4 GB300. The score says how many tokens per
-second a user and a GPU get; it knows nothing of the quality of the answers. For quality stand the floors of `Budget` and the
-proportions of shipped models: proxies that our time model cannot check. Not modelled: the cache's way from prefill to decode.
+A design is the shape of the model, the formats, the order of its layers and the plans of three
+parts: attention and experts in decode, on 8 GB300 with one pair of plans for all batches, and a
+prefill worker of 4 GB300. The score says how many tokens per second a user and a GPU get; it knows
+nothing of the quality of the answers. For quality stand the floors of `Budget` and the proportions
+of shipped models: proxies that our time model cannot check. Not modelled: the cache's way from
+prefill to decode.
 """
 
 import functools
@@ -43,8 +46,8 @@ ORDERS = {  # which of so many layers see all tokens, and how many of them
 class Budget:
     """What every design must keep to.
 
-    The first four are proxies for quality, of which the score knows nothing: capacity, work on each token, fineness of the
-    experts, memory of the attention. The last three are the service.
+    The first four are proxies for quality, of which the score knows nothing: capacity, work on each
+    token, fineness of the experts, memory of the attention. The last three are the service.
 
     Parameters
     ----------
@@ -88,8 +91,9 @@ def shipped_bands():
     Returns
     -------
     dict of str to tuple of float
-        Least and most of: aspect, hidden size over layers, of all models; spread, width of a token's experts over hidden size,
-        and sparsity, experts over those of a token, of the mixtures of experts. All [element per element] or without unit.
+        Least and most of: aspect, hidden size over layers, of all models; spread, width of a
+        token's experts over hidden size, and sparsity, experts over those of a token, of the
+        mixtures of experts. All [element per element] or without unit.
 
     Notes
     -----
@@ -97,7 +101,10 @@ def shipped_bands():
 
     Examples
     --------
-    >>> {name: tuple(float(round(end, 1)) for end in ends) for name, ends in shipped_bands().items()}
+    >>> {
+    ...     name: tuple(float(round(end, 1)) for end in ends)
+    ...     for name, ends in shipped_bands().items()
+    ... }
     {'aspect': (36.6, 139.6), 'spread': (2.3, 7.0), 'sparsity': (4.0, 32.0)}
     """
     models = [config.load(name) for name in config.names()]
@@ -127,7 +134,8 @@ class Design:
     recipe : str
         Formats: "bf16", "fp8" or "nvfp4".
     order : str
-        Where the layers are that see all tokens: "repeated" (every fourth), "full first" or "full last".
+        Where the layers are that see all tokens: "repeated" (every fourth), "full first" or "full
+        last".
     attention, ffn : Plan
         Plans of both parts in decode, over 8 GPUs.
     stages : int
@@ -136,7 +144,8 @@ class Design:
     Raises
     ------
     ValueError
-        If a number is not whole and >= 1, a name is unknown or a plan has other GPUs or pipeline stages.
+        If a number is not whole and >= 1, a name is unknown or a plan has other GPUs or pipeline
+        stages.
 
     Examples
     --------
@@ -212,42 +221,99 @@ _WAYS = [
     for a, b in itertools.product((1, 2, 4, 8), repeat=2)
     if GPUS % (a * b) == 0
 ]
-GRID = {  # what the search and the random designs choose from; widths that kernels do not like are there on purpose
-    "hidden_size": (1536, 1792, 2000, 2048, 2304, 2400, 2560, 2688, 2816, 2880, 3000, 3072, 3328, 3584, 3600, 3840, 4000, 4096,
-                    4608, 5000, 5120, 6144),
+# what the search and the random designs choose from; widths that kernels do not like are there on
+# purpose
+_HIDDEN_SIZES = (
+    1536, 1792, 2000, 2048, 2304, 2400, 2560, 2688, 2816, 2880, 3000, 3072, 3328, 3584, 3600, 3840,
+    4000, 4096, 4608, 5000, 5120, 6144,
+)  # fmt: skip
+_EXPERTS = (
+    32, 40, 48, 60, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024,
+)  # fmt: skip
+_FFN_PLANS = tuple(
+    Plan(tp=tp, dp=dp, ep=ep, gather=gather)
+    for gather in (False, True)
+    for tp, dp, ep in _WAYS
+    if ep > 1 or not gather
+)
+GRID = {
+    "hidden_size": _HIDDEN_SIZES,
     "layers": tuple(range(16, 97)),
     "heads": (12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64),
     "kv_heads": (4, 8, 16),
-    "experts": (32, 40, 48, 60, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024),
+    "experts": _EXPERTS,
     "top_k": (4, 6, 8, 10, 12, 16, 24, 32),
     "expert_width": tuple(sorted({*range(128, 8193, 128), *range(200, 8001, 200), 2880})),
     "recipe": ("bf16", "fp8", "nvfp4"),
     "order": tuple(ORDERS),
     "attention": tuple(Plan(tp=tp, dp=dp, kvp=kvp) for tp, dp, kvp in _WAYS),
-    "ffn": tuple(Plan(tp=tp, dp=dp, ep=ep, gather=g) for g in (False, True) for tp, dp, ep in _WAYS if ep > 1 or not g),
+    "ffn": _FFN_PLANS,
     "stages": (1, 2, 4),
-}  # fmt: skip
+}
 GUIDELINES = {  # the coordinates that each speaks of, and a hint
-    "near-square experts": (("experts", "top_k"), "Cut about the same parameters into fewer and wider experts. A token then "
-        "visits fewer of them, and each matrix comes nearer to a square. The budget says how few experts a token may visit."),
-    "multiples for kernels": (("hidden_size",), "Choose a hidden size and an expert width that kernels of low precision take: "
-        "they refuse many round decimal numbers. A multiple of 128 is always taken. Alone this brings nothing; hint 4 needs it."),
-    "wide, not deep": (("layers", "heads", "kv_heads"), "Each layer has costs that do not shrink with its width. Go as far "
-        "towards few and wide layers as shipped models go, with wider experts. Take no more heads than the hidden size needs."),
-    "NVFP4": (("recipe",), "Take the format of four bits, nvfp4. A step reads fewer bytes of weights and cache, and multiplies "
-        "faster."),
-    "wide expert parallelism": (("ffn",), "Give whole experts to each GPU instead of a slice of every expert. Where groups of "
-        "GPUs have tokens of their own, try to gather the tokens instead of sending each to its experts."),
-    "regular pipeline": (("order", "stages"), "Repeat one pattern through all layers, so that no stage gets more than its share "
-        "of the layers that see all tokens. Then stages cost less than tensor parallelism over the same GPUs."),
-    "decoupled attention": (("attention",), "With more tensor-parallel ways than key-value heads, attention only copies the "
-        "cache. Stop there, and let the other ways take other sequences."),
-}  # fmt: skip
+    "near-square experts": (
+        ("experts", "top_k"),
+        "Cut about the same parameters into fewer and "
+        "wider experts. A token then "
+        "visits fewer of them, and each matrix comes nearer to a square. The budget says how "
+        "few experts a token may visit.",
+    ),
+    "multiples for kernels": (
+        ("hidden_size",),
+        "Choose a hidden size and an expert width that "
+        "kernels of low precision take: "
+        "they refuse many round decimal numbers. A multiple of 128 is always taken. Alone this "
+        "brings nothing; hint 4 needs it.",
+    ),
+    "wide, not deep": (
+        ("layers", "heads", "kv_heads"),
+        "Each layer has costs that do not shrink "
+        "with its width. Go as far "
+        "towards few and wide layers as shipped models go, with wider experts. Take no more "
+        "heads than the hidden size needs.",
+    ),
+    "NVFP4": (
+        ("recipe",),
+        "Take the format of four bits, nvfp4. A step reads fewer bytes of "
+        "weights and cache, and multiplies "
+        "faster.",
+    ),
+    "wide expert parallelism": (
+        ("ffn",),
+        "Give whole experts to each GPU instead of a slice of "
+        "every expert. Where groups of "
+        "GPUs have tokens of their own, try to gather the tokens instead of sending each to "
+        "its experts.",
+    ),
+    "regular pipeline": (
+        ("order", "stages"),
+        "Repeat one pattern through all layers, so that no "
+        "stage gets more than its share "
+        "of the layers that see all tokens. Then stages cost less than tensor parallelism over "
+        "the same GPUs.",
+    ),
+    "decoupled attention": (
+        ("attention",),
+        "With more tensor-parallel ways than key-value heads, "
+        "attention only copies the "
+        "cache. Stop there, and let the other ways take other sequences.",
+    ),
+}
 HINTS = {name: hint for name, (_, hint) in GUIDELINES.items()}
 START = Design(
-    hidden_size=3000, layers=48, heads=24, kv_heads=4, experts=512, top_k=16, expert_width=512, recipe="bf16",
-    order="full last", attention=Plan(tp=8), ffn=Plan(tp=8), stages=1,
-)  # fmt: skip
+    hidden_size=3000,
+    layers=48,
+    heads=24,
+    kv_heads=4,
+    experts=512,
+    top_k=16,
+    expert_width=512,
+    recipe="bf16",
+    order="full last",
+    attention=Plan(tp=8),
+    ffn=Plan(tp=8),
+    stages=1,
+)
 
 
 @functools.cache
@@ -257,9 +323,11 @@ def _multiple(recipe):
 
 
 def _columns(values):
-    """Numbers that the limits below look at, of the coordinates of a design; arrays of them work, too."""
-    ways = {f"{part}_{way}": getattr(values[part], way)
-            for part, way in (("attention", "tp"), ("attention", "dp"), ("ffn", "tp"), ("ffn", "dp"), ("ffn", "ep"))}  # fmt: skip
+    """Numbers that the limits below look at, of the coordinates of a design; arrays of them work,
+    too.
+    """
+    parts = (("attention", "tp"), ("attention", "dp"), ("ffn", "tp"), ("ffn", "dp"), ("ffn", "ep"))
+    ways = {f"{part}_{way}": getattr(values[part], way) for part, way in parts}
     return (
         values
         | ways
@@ -268,7 +336,9 @@ def _columns(values):
 
 
 def _size_limits(d):
-    """(quantity, value, least, most) of all that the sizes alone decide; parameters as `Model.parameters` counts them."""
+    """(quantity, value, least, most) of all that the sizes alone decide; parameters as
+    `Model.parameters` counts them.
+    """
     hidden, layers, active = d["hidden_size"], d["layers"], d["top_k"] * d["expert_width"]
     each = (
         2 * HEAD * (d["heads"] + d["kv_heads"]) + 2 + d["experts"]
@@ -291,7 +361,9 @@ def _size_limits(d):
 
 
 def _way_limits(d):
-    """(quantity, value, what it must be a multiple of, whose demand that is): ways, and the pieces that kernels take."""
+    """(quantity, value, what it must be a multiple of, whose demand that is): ways, and the pieces
+    that kernels take.
+    """
     yield "query heads", d["heads"], d["kv_heads"], "the key-value heads"
     yield "query heads", d["heads"], d["attention_tp"], "tp of attention"
     yield "query heads", d["heads"], d["prefill_tp"], "tp of prefill"
@@ -335,7 +407,9 @@ def _clock(recipe):
 
 @functools.lru_cache(maxsize=1 << 15)
 def _step(hidden, part, recipe, attention, ffn, decode):
-    """Step of a model that has one part of a layer, or none: seconds [s], memory [byte], activations [byte], capacity [byte]."""
+    """Step of a model that has one part of a layer, or none: seconds [s], memory [byte],
+    activations [byte], capacity [byte].
+    """
     mixer, experts = (part, None) if isinstance(part, SelfAttention) else (None, part)
     block = Block(mixer=mixer, ffn=experts, norms=0 if part is None else 1)
     model = Model(name="part", hidden_size=hidden, vocab_size=VOCABULARY, blocks=(block,))
@@ -357,9 +431,11 @@ def _step(hidden, part, recipe, attention, ffn, decode):
 
 
 def _layers(design, attention, ffn, decode):
-    """[s] and [byte] of a layer that sees all tokens, a windowed one and the rest; activations and capacity [byte].
+    """[s] and [byte] of a layer that sees all tokens, a windowed one and the rest; activations and
+    capacity [byte].
 
-    A step's time and memory are sums over its parts, so a part is the difference of a step with it and one without.
+    A step's time and memory are sums over its parts, so a part is the difference of a step with it
+    and one without.
     """
     hidden, recipe = design.hidden_size, design.recipe
     one, same = Plan(tp=ffn.gpus), Plan(tp=ffn.gpus // attention.dp, dp=attention.dp)
@@ -375,7 +451,9 @@ def _layers(design, attention, ffn, decode):
 
 @functools.lru_cache(maxsize=64)
 def _prefill(design):
-    """(time to the first token [s], GPU seconds of a prompt [s]) of the prefill worker, into which every model fits."""
+    """(time to the first token [s], GPU seconds of a prompt [s]) of the prefill worker, into which
+    every model fits.
+    """
     stages, full, plan = design.stages, design.full, design.prefill_plan
     times, *_ = _layers(design, plan, plan, False)
     counts = [
@@ -413,8 +491,9 @@ def refusals(design):
     Returns
     -------
     list of str
-        A sentence for each limit that is not kept: the quantity, what is allowed and what it is. Empty for a feasible design.
-        Times, memory and rates are looked at only where all sizes are allowed; units are in the sentences.
+        A sentence for each limit that is not kept: the quantity, what is allowed and what it is.
+        Empty for a feasible design. Times, memory and rates are looked at only where all sizes are
+        allowed; units are in the sentences.
 
     Notes
     -----
@@ -448,7 +527,8 @@ def refusals(design):
     fastest = rates[shares <= 1 - BUDGET.reserve].max(initial=0.0)
     if fastest < BUDGET.user_rate:
         out.append(
-            f"tokens per second of a user, at a batch that fits, must be at least {BUDGET.user_rate:g}, got {fastest:.3g}"
+            "tokens per second of a user, at a batch that fits, must be at least "
+            f"{BUDGET.user_rate:g}, got {fastest:.3g}"
         )
     return out
 
@@ -464,8 +544,9 @@ def front(design):
     Returns
     -------
     dict
-        batch, sequences over the 8 decode GPUs; user_rate, tokens per second of a user [token/s]; total_rate, output tokens per
-        second and GPU of decode and prefill together [token/s]; first_token [s]; prefill_seconds, GPU seconds of a prompt [s].
+        batch, sequences over the 8 decode GPUs; user_rate, tokens per second of a user [token/s];
+        total_rate, output tokens per second and GPU of decode and prefill together [token/s];
+        first_token [s]; prefill_seconds, GPU seconds of a prompt [s].
 
     Raises
     ------
@@ -544,7 +625,8 @@ def random_designs(n, seed):
 
     Notes
     -----
-    Source: rejection: all coordinates are drawn from `GRID`, evenly and apart, and what is refused is thrown away.
+    Source: rejection: all coordinates are drawn from `GRID`, evenly and apart, and what is refused
+    is thrown away.
 
     Examples
     --------
@@ -572,14 +654,21 @@ def _random(rng, draws=1 << 16):
 
 
 MOVES = {  # coordinates that change together, and how many steps of the grid at most
-    ("stages", "order"): 9, ("attention", "ffn"): 99, ("experts", "top_k"): 99, ("heads", "kv_heads"): 99,
-    ("hidden_size", "recipe"): 99, ("layers",): 99, ("hidden_size", "layers"): 3, ("layers", "experts"): 4,
+    ("stages", "order"): 9,
+    ("attention", "ffn"): 99,
+    ("experts", "top_k"): 99,
+    ("heads", "kv_heads"): 99,
+    ("hidden_size", "recipe"): 99,
+    ("layers",): 99,
+    ("hidden_size", "layers"): 3,
+    ("layers", "experts"): 4,
     ("hidden_size", "experts"): 3,
-}  # fmt: skip
+}
 
 
 def improve(design, keep=()):
-    """Coordinate exchange: the best of all changes of one or two coordinates, again and again until none helps.
+    """Coordinate exchange: the best of all changes of one or two coordinates, again and again until
+    none helps.
 
     Parameters
     ----------
@@ -600,9 +689,9 @@ def improve(design, keep=()):
 
     Notes
     -----
-    The expert width is no choice: with all else given, the least that the budget allows is taken; and with a new hidden size the
-    fewest heads. So parameters stay within the budget.
-    Source: Fedorov 1972, "Theory of Optimal Experiments", for coordinate exchange.
+    The expert width is no choice: with all else given, the least that the budget allows is taken;
+    and with a new hidden size the fewest heads. So parameters stay within the budget. Source:
+    Fedorov 1972, "Theory of Optimal Experiments", for coordinate exchange.
 
     Examples
     --------
@@ -639,7 +728,9 @@ def _near(name, value, reach):
 
 
 def _fitted(values, names, keep):
-    """A design of these coordinates with the fewest heads for a new H and the least H' that are allowed; None if none are."""
+    """A design of these coordinates with the fewest heads for a new H and the least H' that are
+    allowed; None if none are.
+    """
     if "hidden_size" in names and "heads" not in keep:
         wide = [
             n
@@ -657,7 +748,9 @@ def _fitted(values, names, keep):
 
 
 def _value(design, least=0.0):
-    """Score of a design; 0 where it is refused, or cannot exceed `least` even if prefill costs nothing."""
+    """Score of a design; 0 where it is refused, or cannot exceed `least` even if prefill costs
+    nothing.
+    """
     rates, shares = _decode(design)
     fits = shares <= 1 - BUDGET.reserve
     beaten = (
@@ -680,8 +773,9 @@ def reference():
 
     Notes
     -----
-    Source: `improve`. That it is the best of the grid is not proven: of 60 other random starts 58 ended at it and two below, and
-    a test holds 10,000 random designs against it. Some designs off the grid are a little better.
+    Source: `improve`. That it is the best of the grid is not proven: of 60 other random starts 58
+    ended at it and two below, and a test holds 10,000 random designs against it. Some designs off
+    the grid are a little better.
 
     Examples
     --------
@@ -703,8 +797,9 @@ def walk(target=None):
     Returns
     -------
     list of (str, Design, float)
-        "start", then the guidelines in their order; the design after each and its score [token^2/s^2]. Each takes the
-        coordinates in `GUIDELINES` from the target, and the least expert width that the budget allows with all others.
+        "start", then the guidelines in their order; the design after each and its score
+        [token^2/s^2]. Each takes the coordinates in `GUIDELINES` from the target, and the least
+        expert width that the budget allows with all others.
 
     Raises
     ------
@@ -738,9 +833,10 @@ def broken(design):
     Returns
     -------
     dict of str to Design
-        For each guideline: four times as many experts of a quarter of the width; a round number for the hidden size, in the
-        smallest format whose kernels take it; twice as many layers; BF16; slices of all experts on each GPU; the layers that see
-        all tokens at the end; attention on all GPUs together. The expert width is fitted to the budget [element].
+        For each guideline: four times as many experts of a quarter of the width; a round number for
+        the hidden size, in the smallest format whose kernels take it; twice as many layers; BF16;
+        slices of all experts on each GPU; the layers that see all tokens at the end; attention on
+        all GPUs together. The expert width is fitted to the budget [element].
 
     Notes
     -----

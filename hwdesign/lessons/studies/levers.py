@@ -1,4 +1,6 @@
-"""DeepSeek-R1 built and served against all seven guidelines, and the seven levers that bring it back, one after the other."""
+"""DeepSeek-R1 built and served against all seven guidelines, and the seven levers that bring it
+back, one after the other.
+"""
 
 import functools
 from dataclasses import replace
@@ -13,8 +15,20 @@ from hwdesign.timing.layouts import KINDS
 from hwdesign.timing.search import decode_candidates, prefill_workers
 
 STAGES = (1, 2, 4, 8)  # of a prefill pipeline
-START = {"experts": 1024, "width": 512, "top_k": 32, "hidden": 3600, "copies": 2, "heads": 64, "latent": 288,
-         "recipe": "fp8_block", "gpus": (8,), "data": False, "cache": False, "stages": (1,)}  # fmt: skip
+START = {
+    "experts": 1024,
+    "width": 512,
+    "top_k": 32,
+    "hidden": 3600,
+    "copies": 2,
+    "heads": 64,
+    "latent": 288,
+    "recipe": "fp8_block",
+    "gpus": (8,),
+    "data": False,
+    "cache": False,
+    "stages": (1,),
+}
 LEVERS = {
     "near-square experts": {"experts": 256, "width": 2048, "top_k": 8},
     "a multiple of 512": {"hidden": 3584},
@@ -54,7 +68,8 @@ def lever_states(without=None):
     Returns
     -------
     dict of str to dict
-        "none", then the names of the levers, to their settings; sizes in [element], the rest without unit.
+        "none", then the names of the levers, to their settings; sizes in [element], the rest
+        without unit.
 
     Notes
     -----
@@ -82,7 +97,8 @@ def shaped(settings):
     Parameters
     ----------
     settings : dict
-        experts, width and top_k of a layer; hidden size, query heads and latent; copies, how many layers stand for one of R1's.
+        experts, width and top_k of a layer; hidden size, query heads and latent; copies, how many
+        layers stand for one of R1's.
 
     Returns
     -------
@@ -91,14 +107,17 @@ def shaped(settings):
 
     Notes
     -----
-    Half the hidden size in twice as many layers keeps the experts' and the dense layers' parameters exactly, and half the latent
-    the cache of a token.
-    Source: `hwdesign.models.configs`, deepseek-r1.
+    Half the hidden size in twice as many layers keeps the experts' and the dense layers' parameters
+    exactly, and half the latent the cache of a token. Source: `hwdesign.models.configs`,
+    deepseek-r1.
 
     Examples
     --------
     >>> states = lever_states()
-    >>> [round(shaped(s).parameters / 1e9) for s in (states["none"], states["a multiple of 512"], states["cut cache"])]
+    >>> [
+    ...     round(shaped(s).parameters / 1e9)
+    ...     for s in (states["none"], states["a multiple of 512"], states["cut cache"])
+    ... ]
     [669, 665, 671]
     """
     r1 = config.load("deepseek-r1")
@@ -130,13 +149,15 @@ def deployment(settings, workload):
     settings : dict
         From `lever_states`.
     workload : str or tuple of (int, int, float)
-        "short" or "long", or the lengths of prompt and answer [token] and the longest time to first token [s].
+        "short" or "long", or the lengths of prompt and answer [token] and the longest time to first
+        token [s].
 
     Returns
     -------
     dict
-        candidates that fit, from `decode_candidates`, with total_rate, output tokens per second and GPU of both pools [token/s];
-        front, their indices by falling user rate; area [token^2/s^2]; prefill, the cheapest worker that meets the limit.
+        candidates that fit, from `decode_candidates`, with total_rate, output tokens per second and
+        GPU of both pools [token/s]; front, their indices by falling user rate; area [token^2/s^2];
+        prefill, the cheapest worker that meets the limit.
 
     Raises
     ------

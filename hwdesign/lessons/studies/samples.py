@@ -1,4 +1,6 @@
-"""Random numbers shaped like the weights and activations of a model: Gaussian, with heavy tails, with outlier channels."""
+"""Random numbers shaped like the weights and activations of a model: Gaussian, with heavy tails,
+with outlier channels.
+"""
 
 import numpy as np
 
@@ -15,8 +17,8 @@ def samples(kind, *, rows=128, columns=2048, strength=20.0, seed=0):
     Parameters
     ----------
     kind : str
-        "Gaussian"; "heavy tails", Student's t with 4 degrees of freedom; or "outlier channels", Gaussian with each 128th column
-        `strength` times as large.
+        "Gaussian"; "heavy tails", Student's t with 4 degrees of freedom; or "outlier channels",
+        Gaussian with each 128th column `strength` times as large.
     rows, columns : int
         Shape [element].
     strength : float
@@ -36,7 +38,8 @@ def samples(kind, *, rows=128, columns=2048, strength=20.0, seed=0):
 
     Notes
     -----
-    Source: own choice. Weights of trained layers are close to normal; activations have outlier channels (arXiv 2208.07339).
+    Source: own choice. Weights of trained layers are close to normal; activations have outlier
+    channels (arXiv 2208.07339).
 
     Examples
     --------
@@ -83,9 +86,10 @@ def outlier_channels(columns):
 def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0):
     """Tokens of each expert as the published "power law" rows of a layer of experts draw them.
 
-    Loads come from a density proportional to ``x**-exponent``, between 1 and 0.8 `tokens` (between 0.01 and 2 where there are
-    no more pairs than experts). They are scaled to ``tokens * top_k``, rounded and cut at `tokens`; what is missing goes to the
-    smallest loads, what is too much is taken from the largest.
+    Loads come from a density proportional to ``x**-exponent``, between 1 and 0.8 `tokens` (between
+    0.01 and 2 where there are no more pairs than experts). They are scaled to ``tokens * top_k``,
+    rounded and cut at `tokens`; what is missing goes to the smallest loads, what is too much is
+    taken from the largest.
 
     Parameters
     ----------
@@ -106,7 +110,8 @@ def power_law_tokens(tokens, top_k, num_experts, exponent, *, draws=100, seed=0)
     Raises
     ------
     ValueError
-        If a number is below 1 or not whole, `top_k` exceeds `num_experts`, or the exponent is 1 or not finite.
+        If a number is below 1 or not whole, `top_k` exceeds `num_experts`, or the exponent is 1 or
+        not finite.
 
     Notes
     -----

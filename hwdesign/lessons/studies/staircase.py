@@ -1,8 +1,9 @@
-"""A staircase seen in times: each wave of tiles costs the same, so time rises in steps with the number of waves.
+"""A staircase seen in times: each wave of tiles costs the same, so time rises in steps with the
+number of waves.
 
-``seconds = fixed + per_row * m + per_wave * waves(m, n)``, fitted by least squares of the relative error. `per_row` holds what
-grows with every row: reading and quantizing the inputs, writing the outputs. Without a tile there is no third term, and the
-line is left.
+``seconds = fixed + per_row * m + per_wave * waves(m, n)``, fitted by least squares of the relative
+error. `per_row` holds what grows with every row: reading and quantizing the inputs, writing the
+outputs. Without a tile there is no third term, and the line is left.
 """
 
 from dataclasses import dataclass
@@ -15,11 +16,16 @@ from hwdesign.formulas.tiling import waves
 
 @dataclass(frozen=True, kw_only=True)
 class Staircase:
-    """What a fit found: `fixed` and `per_wave` [s], `per_row` [s/element], and its root mean square relative `error`.
+    """What a fit found: `fixed` and `per_wave` [s], `per_row` [s/element], and its root mean square
+    relative `error`.
 
     Examples
     --------
-    >>> float(Staircase(fixed=1.0, per_row=0.0, per_wave=2.0, tile=(128, 256), sms=10, error=0.0).seconds(128, 512))
+    >>> float(
+    ...     Staircase(
+    ...         fixed=1.0, per_row=0.0, per_wave=2.0, tile=(128, 256), sms=10, error=0.0
+    ...     ).seconds(128, 512)
+    ... )
     3.0
     """
 
@@ -67,7 +73,8 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     seconds : array_like of float, shape (s,)
         Measured times [s]; NaN is skipped.
     tile : (int, int), optional
-        Rows and columns of a tile [element]; without it the waves are left out, and a straight line remains.
+        Rows and columns of a tile [element]; without it the waves are left out, and a straight line
+        remains.
     sms : int, optional
         Processors of the device [SM]; needed with `tile`.
 
@@ -79,12 +86,13 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     Raises
     ------
     ValueError
-        If fewer than four times are measured, one is not positive and finite, the shapes have only one number of rows or of
-        waves, a size is below 1, or only one of `tile` and `sms` is given.
+        If fewer than four times are measured, one is not positive and finite, the shapes have only
+        one number of rows or of waves, a size is below 1, or only one of `tile` and `sms` is given.
 
     Notes
     -----
-    Source: NVIDIA, matrix multiplication guide, wave quantization, for the waves; the fit is this book's.
+    Source: NVIDIA, matrix multiplication guide, wave quantization, for the waves; the fit is this
+    book's.
 
     Examples
     --------
@@ -110,7 +118,8 @@ def fit_staircase(m, n, seconds, *, tile=None, sms=None):
     scale = np.abs(terms).max(axis=0)  # columns of one size, so that none is taken for zero
     if np.linalg.matrix_rank(terms / scale) < terms.shape[1]:
         raise ValueError(
-            "m and n must tell rows and waves apart: several numbers of rows, and at least two numbers of waves"
+            "m and n must tell rows and waves apart: several numbers of rows, and at least two "
+            "numbers of waves"
         )
     found = np.linalg.lstsq(terms / scale, np.ones(len(seconds)), rcond=None)[0] / scale
     error = float(np.sqrt(np.mean((terms @ found - 1) ** 2)))

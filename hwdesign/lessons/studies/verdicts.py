@@ -31,13 +31,21 @@ PAIRS = {
     "plans": PLANS,
     "precision": ("precision", "moe_precision"),
 }  # what a pair may differ in
-SHORT = {1: "near-square", 2: "multiples of 128", 3: "wide over deep", 4: "low precision", 5: "wide experts", 6: "regular layers",
-         7: "decoupled"}  # fmt: skip
+SHORT = {
+    1: "near-square",
+    2: "multiples of 128",
+    3: "wide over deep",
+    4: "low precision",
+    5: "wide experts",
+    6: "regular layers",
+    7: "decoupled",
+}
 WORDS = {"not applicable": "n/a", "not modelled": "?"}
 
 
 def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8192):
-    """The seven verdicts about many shipped models in one setting: tensor parallel over `ways` GPUs, in the checkpoint's format.
+    """The seven verdicts about many shipped models in one setting: tensor parallel over `ways`
+    GPUs, in the checkpoint's format.
 
     Parameters
     ----------
@@ -164,19 +172,21 @@ def _fix(finding):
 
 
 def served_pairs(differ):
-    """Pairs of published serving points that differ in one choice, beside the same two by the model.
+    """Pairs of published serving points that differ in one choice, beside the same two by the
+    model.
 
     Parameters
     ----------
     differ : str
-        "experts": how the experts are spread, all else equal; "plans": that or the attention plan, on the same number of GPUs;
-        "precision": the format of the weights.
+        "experts": how the experts are spread, all else equal; "plans": that or the attention plan,
+        on the same number of GPUs; "precision": the format of the weights.
 
     Returns
     -------
     dict of str to ndarray, shape (pairs,)
-        model; device; published and modelled, time of the second over that of the first [dimensionless]; first and second,
-        indices into ``served_points(matched=True)``. The second is the one that the model calls faster.
+        model; device; published and modelled, time of the second over that of the first
+        [dimensionless]; first and second, indices into ``served_points(matched=True)``. The second
+        is the one that the model calls faster.
 
     Raises
     ------
@@ -185,8 +195,8 @@ def served_pairs(differ):
 
     Notes
     -----
-    Engine, load and everything else are the same in a pair; the runs may differ in version and date.
-    Source: `served_points`.
+    Engine, load and everything else are the same in a pair; the runs may differ in version and
+    date. Source: `served_points`.
 
     Examples
     --------
@@ -222,6 +232,8 @@ def served_pairs(differ):
 
 
 def _asked(points, i, j, differ):
-    """Whether two points use equally many GPUs and, where formats are compared, weights of different ones."""
+    """Whether two points use equally many GPUs and, where formats are compared, weights of
+    different ones.
+    """
     same = points["tp"][i] * points["dp"][i] == points["tp"][j] * points["dp"][j]
     return same and (differ != "precision" or points["precision"][i] != points["precision"][j])
