@@ -77,11 +77,13 @@ def _constants():
 
 
 def _where(name):
-    """Where a name that is not public is defined, in words; else the public names."""
+    """Where a name that is not public is found, in words; else the public names."""
     root = Path(__file__).parent
     defined = re.compile(rf"^(def|class) {re.escape(name)}\b|^{re.escape(name)} = ", re.MULTILINE)
     for path in sorted(root.rglob("*.py")):
-        if defined.search(path.read_text(encoding="utf-8")):
-            module = ".".join(("hwdesign", *path.relative_to(root).with_suffix("").parts))
-            return f"write 'from {module.removesuffix('.__init__')} import {name}'"
+        *rooms, file = ("hwdesign", *path.relative_to(root).with_suffix("").parts)
+        if file == name:
+            return f"write 'from {'.'.join(rooms)} import {name}'"
+        if file != "__init__" and defined.search(path.read_text(encoding="utf-8")):
+            return f"write 'from {'.'.join([*rooms, file])} import {name}'"
     return f"public names are {', '.join(sorted(__all__))}, and the constants of the catalogue"

@@ -3,6 +3,7 @@ accepted.
 """
 
 import difflib
+from collections.abc import Mapping
 from numbers import Number
 
 import numpy as np
@@ -80,13 +81,27 @@ def single(name, value):
 
 
 def choice(name, value, known, *, normal=str):
-    """`known[normal(value)]`, or an error that lists the names that exist and the nearest one."""
+    """What `known` has under `value`, or the value itself where `known` only lists names.
+
+    An error lists the names that exist and the nearest one.
+    """
     key = normal(value) if isinstance(value, str) else value
     if isinstance(key, str) and key in known:
-        return known[key]
+        return known[key] if isinstance(known, Mapping) else key
     near = difflib.get_close_matches(str(key), [str(k) for k in known], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}{hint}")
+    raise ValueError(
+        f"{name} must be one of {', '.join(map(str, known))}, got {shown(value)}{hint}"
+    )
+
+
+def shown(value, most=80):
+    """A value as an error message shows it: its repr, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits or of brackets
+        return f"a {type(value).__name__} too large to print"
+    return text if len(text) <= most else f"{text[: most - 20]} ... ({len(text)} characters)"
 
 
 def same_shape(**named):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.advice.safe import visible
+from hwdesign.models import config
 from hwdesign.units import fmt
 
 WAYS = {
@@ -68,9 +69,7 @@ def main(arguments=None):
         epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
         "path/to/config.json --format json",
     )
-    show.add_argument(
-        "config", help=f"a config.json, or one of: {', '.join(hwdesign.config.names())}"
-    )
+    show.add_argument("config", help=f"a config.json, or one of: {', '.join(config.names())}")
     show.add_argument(
         "--format",
         choices=("text", "json"),

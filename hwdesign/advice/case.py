@@ -38,16 +38,12 @@ def as_model(source):
     Returns
     -------
     Model
-        One from a config.json bears the name of its folder, also of the current one; no unit.
+        One from a config.json bears the name of its folder, also of the current one.
 
     Raises
     ------
     ValueError
         If it is none of these, with the nearest shipped name, or the config is refused.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -88,11 +84,7 @@ def config_path(source):
     Returns
     -------
     Path
-        Of the file in the package where it is the name of a shipped config; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        Of the file in the package where it is the name of a shipped config.
 
     Examples
     --------
@@ -270,11 +262,7 @@ def change(case, **changes):
     -------
     Case or None
         The new case; None where its plans cannot run or do not fit into memory although those of
-        `case` do; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        `case` do.
 
     Examples
     --------
@@ -301,11 +289,7 @@ def plan_text(attention, ffn):
     Returns
     -------
     str
-        Ways of 1 are left out, and so is what both parts share; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        Ways of 1 are left out, and so is what both parts share.
 
     Examples
     --------
@@ -340,16 +324,12 @@ def parse_plan(name, text):
     Returns
     -------
     Plan
-        Ways that are not named are 1; no unit.
+        Ways that are not named are 1.
 
     Raises
     ------
     ValueError
         If a way is unknown, named twice or no whole number >= 1.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -392,7 +372,7 @@ def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
     -------
     tuple of Plan
         Attention and ffn; without experts spread, data-parallel groups are whole copies of the
-        model; no unit.
+        model.
 
     Raises
     ------

@@ -26,10 +26,6 @@ def as_object(reports, errors=()):
     dict
         Numbers with their units in the keys' names.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> from hwdesign.advice.report_facts import judge
@@ -64,16 +60,12 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     Returns
     -------
     str
-        A whole document that ends in a new line; no unit. JSON, SARIF and HTML are ASCII.
+        A whole document that ends in a new line. JSON, SARIF and HTML are ASCII.
 
     Raises
     ------
     ValueError
         If there is no such format.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -81,7 +73,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     >>> render([judge("gpt2")], "json").count("cost_share")
     2
     """
-    if choice("format", form, {name: name for name in FORMATS}) == "text":
+    if choice("format", form, FORMATS) == "text":
         return text(reports, errors, width=width, colour=colour)
     if form in ("json", "sarif"):
         return (

@@ -284,17 +284,13 @@ def judge(source, *, limits=None, ignore=(), **options):
     Returns
     -------
     Report
-        The checklist and where each setting came from; no unit.
+        The checklist and where each setting came from.
 
     Raises
     ------
     ValueError
         If a config, a name or a plan is refused, or the plans cannot run the model and no guideline
         says why.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -350,7 +346,7 @@ def chapter(guideline):
     Returns
     -------
     str or None
-        None where the package is not installed or its metadata name no site; no unit.
+        None where the package is not installed or its metadata name no site.
 
     Notes
     -----

@@ -25,7 +25,7 @@ def page(reports, errors=()):
 
     Notes
     -----
-    Source: design choice of this book; the frame is report.html.
+    the frame is report.html.
 
     Examples
     --------

@@ -91,7 +91,7 @@ def sarif(reports, errors=()):
     Returns
     -------
     dict
-        To be written as JSON; no unit.
+        To be written as JSON.
 
     Notes
     -----
@@ -141,7 +141,7 @@ def key_lines(text):
     -------
     dict of str to int
         Key to its line, from 1 on; a key of the nested language model goes before one outside, keys
-        of other objects are left out. No unit.
+        of other objects are left out.
 
     Notes
     -----

@@ -27,11 +27,7 @@ def text(reports, errors=(), *, width=100, colour=False):
     Returns
     -------
     str
-        Lines without any control character but those of colours; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        Lines without any control character but those of colours.
 
     Examples
     --------
@@ -113,11 +109,7 @@ def markdown(reports, errors=()):
     Returns
     -------
     str
-        GitHub-flavoured Markdown; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        GitHub-flavoured Markdown.
 
     Examples
     --------

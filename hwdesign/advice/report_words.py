@@ -25,12 +25,11 @@ def changes(fix):
     Returns
     -------
     str
-        Each size before and after; empty where the text of the fix names them all. No unit.
+        Each size before and after; empty where the text of the fix names them all.
 
     Notes
     -----
     Each number in the text stands for one change, so that equal numbers hide nothing.
-    Source: design choice of this book.
 
     Examples
     --------
@@ -71,11 +70,7 @@ def enough(case):
     -------
     Case or None
         With more ways of tensor parallelism for attention, doubled up to 64, and of what the
-        feed-forward part is cut by; None where no such plan holds it. No unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        feed-forward part is cut by; None where no such plan holds it.
 
     Examples
     --------

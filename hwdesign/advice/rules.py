@@ -10,7 +10,7 @@ from hwdesign.advice import shapes
 from hwdesign.advice.case import change, plan_text
 from hwdesign.advice.verdict import MOST, Finding, Fix, Verdict, percent
 from hwdesign.advice.widths import multiples
-from hwdesign.formulas.pipeline import split_layers
+from hwdesign.formulas.pipeline import split_layers, stage_layers
 from hwdesign.models.blocks import DenseFFN, MoE
 from hwdesign.models.steps import step
 from hwdesign.timing.pipeline import block_times
@@ -351,7 +351,7 @@ def regular_layers(case, limits):
 
     Notes
     -----
-    Stages hold equally many layers, cut by `equal_counts`; the free way out, other cuts, is named
+    Stages hold equally many layers, cut as vLLM cuts; the free way out, other cuts, is named
     in the reason. Timed is the first chunk of a prompt. Stages are blamed only if equal ones would
     wait less, which the head in the last one can prevent. Source: chapter 6.
 
@@ -368,12 +368,13 @@ def regular_layers(case, limits):
         return Verdict(guideline=6, status="not applicable", reason="no pipeline: pp = 1")
     if case.refusal:
         return Verdict.cannot(6, case)
-    split = equal_counts(len(model.blocks), stages)
+    split = stage_layers(len(model.blocks), stages, extra="middle")
     times, rest = _block_times(case)
     cost = _idle(times, rest, split)
     unequal, new = len(set(shapes.stage_blocks(model, split))) > 1, None
     if unequal and (new := change(case, model=shapes.regular(model, stages))):
-        equal = _idle(*_block_times(new), equal_counts(len(new.model.blocks), stages))
+        equal_split = stage_layers(len(new.model.blocks), stages, extra="middle")
+        equal = _idle(*_block_times(new), equal_split)
         unequal = (
             equal < cost - 1e-9
         )  # else the last of the equal stages, which has the head besides, is longer still
@@ -407,34 +408,6 @@ def regular_layers(case, limits):
     return Verdict.of(
         6, reason, [Finding(dimension="layers", value=told, rule=rule, fix=fix, **found)]
     )
-
-
-def equal_counts(layers, stages):
-    """Layers of each stage as vLLM cuts by default: what is left over goes to the stages before the
-    last, from there forwards.
-
-    Parameters
-    ----------
-    layers, stages : int
-        Of the model, and of the pipeline; at most as many stages as layers.
-
-    Returns
-    -------
-    tuple of int
-        Layers a stage [layer].
-
-    Notes
-    -----
-    Source: vLLM, vllm/distributed/utils.py, get_pp_indices; the first stage also embeds, and the
-    last one has the head.
-
-    Examples
-    --------
-    >>> equal_counts(61, 4), equal_counts(62, 4)
-    ((15, 15, 16, 15), (15, 16, 16, 15))
-    """
-    each, left = divmod(layers, stages)
-    return tuple(each + (1 <= stages - 1 - stage <= left) for stage in range(stages))
 
 
 def _block_times(case):

@@ -25,7 +25,7 @@ def visible(text, limit=80):
     Returns
     -------
     str
-        Control, bidirectional and invisible characters and lone surrogates as escapes; no unit.
+        Control, bidirectional and invisible characters and lone surrogates as escapes.
         "::" and "##", by which a log of GitHub Actions, Azure or TeamCity takes a line for a
         command, are broken.
 
@@ -72,7 +72,7 @@ def code_span(text, limit=200):
     Returns
     -------
     str
-        Between more backticks than stand in a row inside; no unit.
+        Between more backticks than stand in a row inside.
 
     Notes
     -----
@@ -103,7 +103,7 @@ def markdown_text(text, limit=500):
     Returns
     -------
     str
-        With entities and backslashes; no unit.
+        With entities and backslashes.
 
     Notes
     -----

@@ -33,10 +33,6 @@ def mapped(model, change, **values):
     Model
         The sibling.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> mapped(config.load("gpt2"), lambda block: block, vocab_size=50304).vocab_size
@@ -189,10 +185,6 @@ def depth(model):
     -------
     int
         The number of mixers or that of feed-forward parts, whichever is larger [layer].
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -376,10 +368,6 @@ def stage_blocks(model, split):
     -------
     list of tuple of int
         Counts of a stage, in the order of `Model.block_counts`.
-
-    Notes
-    -----
-    Source: definition.
 
     Examples
     --------

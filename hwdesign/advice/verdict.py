@@ -30,10 +30,6 @@ def percent(share):
     str
         Per cent with one decimal, no unit but the sign.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> percent(0.274), percent(1e-5), percent(0)

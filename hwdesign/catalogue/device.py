@@ -152,7 +152,7 @@ def device_names():
     Returns
     -------
     tuple of str
-        Names (no unit), in the order of `devices.csv`.
+        Names, in the order of `devices.csv`.
 
     Notes
     -----

@@ -163,7 +163,6 @@ def whole_workers(prefill, decode, gpus):
     Notes
     -----
     The slower pool sets the rate. Of equal rates the smallest number of GPUs is taken.
-    Source: enumeration.
 
     Examples
     --------

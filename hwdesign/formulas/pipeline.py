@@ -10,7 +10,16 @@ the two ways to count a bubble.
 
 import numpy as np
 
-from hwdesign._check import dims, finite, numbers, same_shape, scalar_or_array, single, whole
+from hwdesign._check import (
+    choice,
+    dims,
+    finite,
+    numbers,
+    same_shape,
+    scalar_or_array,
+    single,
+    whole,
+)
 
 
 def bubble_share(stages, chunks):
@@ -207,6 +216,54 @@ def idle_share(times, *, send=0.0):
     if not np.all(times.max((-1, -2)) > 0):
         raise ValueError("times must not all be 0, got 0")
     return scalar_or_array(1 - times.sum((-1, -2)) / (times.shape[-1] * whole_time))
+
+
+MOST_STAGES = 100_000  # of a pipeline
+EXTRA = ("first", "middle", "last")  # where engines put layers that do not divide
+
+
+def stage_layers(layers, pp, *, extra="first"):
+    """Layers of each pipeline stage when a model is cut into equally many, as far as that divides.
+
+    Parameters
+    ----------
+    layers, pp : int
+        Layers of the model and pipeline stages, ``pp <= layers``.
+    extra : str
+        Which stages take one more where it does not divide: the "first" (TensorRT-LLM), the "last"
+        (SGLang), or the "middle" ones, counted from the last but one forwards (vLLM), since the
+        first stage also embeds and the last one has the head.
+
+    Returns
+    -------
+    tuple of int
+        Layers a stage [layer]; they sum to `layers` and differ by at most one.
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1, there are more stages than layers, or `extra` is another word.
+
+    Notes
+    -----
+    Source: TensorRT-LLM, tensorrt_llm/mapping.py; vLLM, vllm/distributed/utils.py, get_pp_indices;
+    SGLang's function of the same name. Megatron-LM issue 1304: rounding down dropped two of 30
+    layers.
+
+    Examples
+    --------
+    >>> stage_layers(30, 4), stage_layers(61, 4), stage_layers(61, 4, extra="middle")
+    ((8, 8, 7, 7), (16, 15, 15, 15), (15, 15, 16, 15))
+    """
+    layers, pp = whole(layers=layers, pp=pp)
+    if pp > layers:
+        raise ValueError(f"pp must be <= layers = {layers}, got {pp}")
+    extra = choice("extra", extra, EXTRA)
+    each, left = divmod(layers, pp)
+    if pp > MOST_STAGES:
+        raise ValueError(f"pp must be <= {MOST_STAGES}, got {pp}")
+    start = {"first": 0, "middle": pp - 1 - left, "last": pp - left}[extra]
+    return tuple(each + (start <= stage < start + left) for stage in range(pp))
 
 
 def split_layers(costs, stages, *, first=0.0, last=0.0):

@@ -264,10 +264,6 @@ def saturated(x, encoded):
     ValueError
         If the shapes differ, `x` holds NaN or infinity, or `encoded` is something else.
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> x = [[7.0] * 32]
@@ -301,10 +297,6 @@ def sqnr(x, stored):
     ------
     ValueError
         If the shapes differ, all of `x` is zero, or a number is not finite.
-
-    Notes
-    -----
-    Source: definition.
 
     Examples
     --------

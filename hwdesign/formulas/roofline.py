@@ -70,10 +70,6 @@ def gemm_read_bytes(m, n, k, *, a, b):
     ValueError
         If a dimension is below 1 or an element size is not positive.
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> float(gemm_read_bytes(256, 8192, 512, a=0.5625, b=0.5625))
@@ -104,10 +100,6 @@ def gemm_write_bytes(m, n, *, c):
     ValueError
         If a dimension is below 1 or the element size is not positive.
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> float(gemm_write_bytes(256, 8192, c=1.0))
@@ -137,10 +129,6 @@ def gemm_bytes(m, n, k, *, a, b, c):
     ------
     ValueError
         If a dimension is below 1 or an element size is not positive.
-
-    Notes
-    -----
-    Source: definition.
 
     Examples
     --------

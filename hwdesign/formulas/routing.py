@@ -279,10 +279,6 @@ def device_loads(tokens, placement):
     ValueError
         If the placement names an expert that is not there or leaves one out.
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> device_loads([6, 2, 1], [[0, 1], [0, 2]]).tolist()

@@ -29,10 +29,6 @@ def pad(size, multiple):
     ValueError
         If the size is negative or not whole, or the multiple is below 1.
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> float(pad(50257, 64)), float(pad(0, 64))

@@ -28,7 +28,6 @@ def shows_stored(stored):
     Returns
     -------
     bool
-        No unit.
 
     Notes
     -----
@@ -53,11 +52,7 @@ def first_format(backend):
     Returns
     -------
     str
-        Its name; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        Its name.
 
     Examples
     --------

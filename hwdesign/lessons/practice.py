@@ -202,10 +202,6 @@ def grade(exercise, answer, seed=None):
         If there is no such exercise, or the seed is neither a whole number nor text; never because
         of the answer.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> grade("1.1", 590).misconception
@@ -256,10 +252,6 @@ def check(exercise, answer, *, seed=None):
     ValueError
         If there is no such exercise, or the seed is neither a whole number nor text; never because
         of the answer.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

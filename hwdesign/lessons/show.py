@@ -33,7 +33,7 @@ def badge(kind):
     Returns
     -------
     str
-        HTML; no unit.
+        HTML.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def svg_uri(ax):
     Returns
     -------
     str
-        ``data:image/svg+xml;base64,...``; no unit.
+        ``data:image/svg+xml;base64,...``.
 
     Notes
     -----
@@ -91,11 +91,7 @@ def save_svg(ax, path):
     ax : matplotlib.axes.Axes
         Any axes of the figure.
     path : pathlib.Path
-        File to write; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        File to write.
 
     Examples
     --------
@@ -118,7 +114,7 @@ def webp_uri(ax):
     Returns
     -------
     str
-        ``data:image/webp;base64,...``; no unit.
+        ``data:image/webp;base64,...``.
 
     Notes
     -----
@@ -154,7 +150,7 @@ def figure_html(ax, *, alt, caption, kinds=()):
     Returns
     -------
     str
-        HTML; no unit.
+        HTML.
 
     Raises
     ------
@@ -216,10 +212,6 @@ def say(text):
     ----------
     text : str
         Markdown; units stand in the text.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -69,16 +69,12 @@ def looks(labels):
     Parameters
     ----------
     labels : sequence of str
-        Labels of lines; no unit.
+        Labels of lines.
 
     Returns
     -------
     dict of str to tuple of str
         Label to colour, marker and line style.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -120,10 +116,6 @@ def axes(*, width=6.0, height=3.7):
     matplotlib.axes.Axes
         Empty axes in the book's style; lengths in inches.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> axes().figure.get_facecolor()
@@ -149,10 +141,6 @@ def decade_ticks(axis):
     ----------
     axis : matplotlib.axis.Axis
         With its limits set, in the unit of the axis.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -493,7 +493,7 @@ def as_backend(backend=None):
     Returns
     -------
     Backend
-        One of `available()` (no unit), kept between calls together with its memory.
+        One of `available()`, kept between calls together with its memory.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def catalogue_name(reported):
     Returns
     -------
     str or None
-        The name (no unit); None where the catalogue has no such device, or only a sister with other
+        The name; None where the catalogue has no such device, or only a sister with other
         numbers.
 
     Notes
@@ -72,7 +72,7 @@ def cpu_name():
     Returns
     -------
     str
-        For example "Intel(R) Xeon(R) Processor, 2 cores" (no unit).
+        For example "Intel(R) Xeon(R) Processor, 2 cores".
 
     Notes
     -----
@@ -184,7 +184,7 @@ def said(*command):
     Returns
     -------
     str
-        Its output (no unit); nothing where it is not there or fails.
+        Its output; nothing where it is not there or fails.
 
     Notes
     -----

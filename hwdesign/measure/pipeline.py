@@ -147,10 +147,6 @@ def timed_split(stages, layers, largest):
     tuple of int
         Layers of each stage [layer].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> timed_split(2, 16, 12), timed_split(4, 16, 6)

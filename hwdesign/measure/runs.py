@@ -466,7 +466,7 @@ def shipped_runs():
     Returns
     -------
     tuple of str
-        Names (no unit) that `load_run` takes.
+        Names that `load_run` takes.
 
     Notes
     -----

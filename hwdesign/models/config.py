@@ -270,7 +270,7 @@ def names():
     Returns
     -------
     tuple of str
-        Names (no unit), sorted; each config says in `_source` where it is from.
+        Names, sorted; each config says in `_source` where it is from.
 
     Notes
     -----

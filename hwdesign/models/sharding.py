@@ -154,7 +154,7 @@ def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
     Returns
     -------
     tuple of int
-        Ways (no unit).
+        Ways.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def best_tier(width, ways, precision="bf16"):
     -------
     str
         A tier of `width_tiers`; "whole" where the ways divide the width and no more, "cut" where a
-        scale block would be cut, "uneven" where the ways do not divide the width. No unit.
+        scale block would be cut, "uneven" where the ways do not divide the width.
 
     Raises
     ------
@@ -361,37 +361,3 @@ def head_sharding(num_heads, num_kv_heads, ways):
     if num_kv_heads % ways == 0:
         return "clean", copies
     return ("replicated" if ways % num_kv_heads == 0 else "uneven"), copies
-
-
-def stage_layers(layers, pp):
-    """Layers of each pipeline stage when they are spread evenly: the first stages take one more
-    where it does not divide.
-
-    Parameters
-    ----------
-    layers, pp : int
-        Layers of the model and pipeline stages, ``pp <= layers``.
-
-    Returns
-    -------
-    tuple of int
-        Layers a stage [layer]; they sum to `layers` and differ by at most one.
-
-    Raises
-    ------
-    ValueError
-        If a number is below 1 or there are more stages than layers.
-
-    Notes
-    -----
-    Source: Megatron-LM issue 1304, where rounding down dropped two of 30 layers.
-
-    Examples
-    --------
-    >>> stage_layers(30, 4), stage_layers(61, 4)
-    ((8, 8, 7, 7), (16, 15, 15, 15))
-    """
-    layers, pp = whole(layers=layers, pp=pp)
-    if pp > layers:
-        raise ValueError(f"pp must be <= layers = {layers}, got {pp}")
-    return tuple(layers // pp + (stage < layers % pp) for stage in range(pp))

@@ -277,16 +277,12 @@ def same_gpus(attention, ffn):
     Returns
     -------
     tuple of Plan
-        Both; no unit.
+        Both.
 
     Raises
     ------
     ValueError
         If they use different numbers of GPUs or of stages.
-
-    Notes
-    -----
-    Source: definition of a step.
 
     Examples
     --------

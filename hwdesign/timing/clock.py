@@ -16,10 +16,7 @@ from hwdesign.timing.calibration import constants
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXCHANGES = {
-    kind: kind
-    for kind in ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
-}
+EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 BY_RATE = {
     "bf16": "bf16",

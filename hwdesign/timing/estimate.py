@@ -94,7 +94,7 @@ class Breakdown:
 
     def share(self, term):
         """Share of a term in the time [dimensionless]."""
-        return self.terms[choice("term", term, {name: name for name in self.terms})] / self.seconds
+        return choice("term", term, self.terms) / self.seconds
 
     def __str__(self):
         if np.ndim(self.seconds):
@@ -512,7 +512,7 @@ def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel
     attention, ffn = same_gpus(attention, ffn)
     wide = (wide,) if isinstance(wide, str) else wide
     low = model.low_precision_parts(clock.recipe) - {
-        choice("wide", part, {name: name for name in QUANTIZED}) for part in wide
+        choice("wide", part, QUANTIZED) for part in wide
     }
     micro = np.ceil(np.asarray(batch) / attention.pp)
     load, groups = {"batch": micro, "context": context, "new_tokens": new}, attention.dp

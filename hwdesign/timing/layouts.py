@@ -25,12 +25,7 @@ def attention_kind(plan):
     Returns
     -------
     str
-        "cache" if sequences are cut, else "data" if they are spread over groups, else "tensor"; no
-        unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        "cache" if sequences are cut, else "data" if they are spread over groups, else "tensor".
 
     Examples
     --------
@@ -55,17 +50,13 @@ def layouts(model, gpus):
     -------
     list of (Plan, Plan)
         Every product of ways that makes up `gpus`: tensor, data and cache parallel for attention,
-        tensor and expert parallel for the rest, with tokens sent to their experts or gathered; no
-        unit. Pairs that the model refuses (heads or experts that do not divide) are left out.
+        tensor and expert parallel for the rest, with tokens sent to their experts or gathered.
+        Pairs that the model refuses (heads or experts that do not divide) are left out.
 
     Raises
     ------
     ValueError
         If `gpus` is no whole number >= 1.
-
-    Notes
-    -----
-    Source: enumeration.
 
     Examples
     --------
@@ -152,10 +143,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     >>> found["seconds"].shape
     (4, 2)
     """
-    kinds = [
-        choice("kinds", kind, {name: name for name in KINDS})
-        for kind in np.atleast_1d(kinds).tolist()
-    ]
+    kinds = [choice("kinds", kind, KINDS) for kind in np.atleast_1d(kinds).tolist()]
     pairs = [
         pair
         for n in np.atleast_1d(gpus).tolist()
@@ -184,10 +172,6 @@ def best_steps(sweep, allowed):
     -------
     tuple of ndarray
         Index of the layout, -1 where none fits, and time of its step, NaN there [s].
-
-    Notes
-    -----
-    Source: enumeration.
 
     Examples
     --------

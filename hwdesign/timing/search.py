@@ -8,8 +8,7 @@ import numpy as np
 
 from hwdesign._check import dims, positive, single, whole
 from hwdesign.catalogue.precision import recipe as as_recipe
-from hwdesign.formulas.pipeline import schedule
-from hwdesign.models.sharding import stage_layers
+from hwdesign.formulas.pipeline import schedule, stage_layers
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
@@ -135,11 +134,7 @@ def candidate_text(candidates, i):
     Returns
     -------
     str
-        Formats, GPUs, batch and the two plans; ways of 1 are left out; no unit.
-
-    Notes
-    -----
-    Source: design choice of this book.
+        Formats, GPUs, batch and the two plans; ways of 1 are left out.
 
     Examples
     --------

@@ -138,9 +138,7 @@ def gemm_grid(device, precision, framework=None):
     'H100_SXM bf16, sglang 0.5.14'
     """
     if framework is not None:
-        framework = choice(
-            "framework", framework, {name: name for name in PREFERENCE}, normal=str.lower
-        )
+        framework = choice("framework", framework, PREFERENCE, normal=str.lower)
     return _load(
         as_device(device).name, str(getattr(precision, "name", precision)).lower(), framework
     )
@@ -241,7 +239,7 @@ def measurements(table, device=None, **equal):
     files = {
         row["file"].removesuffix(".csv").removesuffix(f"_{row['device']}.npz") for row in tables()
     }
-    table = choice("table", table, {name: name for name in sorted(files)}, normal=str.lower)
+    table = choice("table", table, sorted(files), normal=str.lower)
     name = None if device is None else as_device(device).name
     have = list(dict.fromkeys(r["device"] for r in tables() if r["file"].startswith(table)))
     if table + ".csv" in (row["file"] for row in tables()):

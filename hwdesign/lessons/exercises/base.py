@@ -83,7 +83,7 @@ def with_article(device):
     Parameters
     ----------
     device : str
-        Catalogue name; no unit.
+        Catalogue name.
 
     Returns
     -------

@@ -452,9 +452,8 @@ def _text_balance(loads, gpus, slots):
         f"{len(loads) // gpus} each, in this "
         rf"order. What is $\lambda$ of (5.5), the load of the fullest GPU over the mean? (b) Now "
         f"each GPU has {slots // gpus} "
-        r"slots. Place the experts and copies of the popular ones by the two greedy rules of part 2; "
-        "two "
-        "copies may "
+        r"slots. Place the experts and copies of the popular ones by the two greedy rules of "
+        "part 2; two copies may "
         r"share a GPU. What is $\lambda$ then? Answer (a) first, then (b)."
     )
 

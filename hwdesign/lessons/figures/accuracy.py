@@ -30,10 +30,6 @@ def error_maps(panels, *, columns=3):
     matplotlib.axes.Axes
         The first map; x: tokens M, y: weights N K, colour: error [%].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> error_maps(
@@ -104,10 +100,6 @@ def kernel_switch(m, lines, *, ax=None):
     matplotlib.axes.Axes
         x: tokens M [element], y: time [µs], both logarithmic.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> kernel_switch([512, 513], {"fp8_block": ([178e-6, 88e-6], [1e-4, 1e-4])}).get_ylabel()
@@ -145,10 +137,6 @@ def served_times(groups, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: published time [ms], y: modelled time [ms], both logarithmic.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

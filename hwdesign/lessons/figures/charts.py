@@ -28,10 +28,6 @@ def lines(ax, x, curves, *, points=None, markers=True):
     matplotlib.axes.Axes
         The same axes, in the units they had.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> len(lines(style.axes(), [1, 2], {"a": [1, 2]}).lines)
@@ -88,10 +84,6 @@ def line_chart(
     -------
     matplotlib.axes.Axes
         The axes, labelled.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

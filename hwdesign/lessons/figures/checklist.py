@@ -207,10 +207,6 @@ def change_steps(seconds, *, split=None, ax=None):
     matplotlib.axes.Axes
         x: time of the step [ms], y: changes.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> change_steps({"start": 2e-3, "less": 1e-3}).get_xlabel()

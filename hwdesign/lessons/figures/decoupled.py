@@ -29,7 +29,7 @@ def tokens(count):
     Returns
     -------
     str
-        With K or M, binary; no unit.
+        With K or M, binary.
 
     Notes
     -----

@@ -159,10 +159,6 @@ def unit_brackets(rows, *, ax=None):
     matplotlib.axes.Axes
         x: time of a step [ms], y: services.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> unit_brackets([("a", 0.03, 0.05, 0.04, 0.035)]).get_xlabel()

@@ -32,10 +32,6 @@ def timeline(blocks, *, unit="ms", ax=None):
     matplotlib.axes.Axes
         x: time since the request [ms or s].
 
-    Notes
-    -----
-    Source: definition.
-
     Examples
     --------
     >>> timeline([("your prompt", 0.1), ("decode step", 0.01)]).get_xlabel()
@@ -247,10 +243,6 @@ def lever_bars(gains, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: factor (log), y: levers.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -89,10 +89,6 @@ def block_picture(x, stored, *, name, ax=None):
     matplotlib.axes.Axes
         x: place in the block, y: value.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> block_picture([0.1, 0.2], [0.1, 0.25], name="NVFP4").get_xlabel()
@@ -231,10 +227,6 @@ def own_formats(found, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: speed [widest format = 1] (log), y: shape and format.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -92,10 +92,6 @@ def speedup_lines(
     matplotlib.axes.Axes
         x: as told (log), y: speed [BF16 = 1].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> speedup_lines([1, 2], {"NVFP4": [3.5, 3.5]}).get_ylabel()
@@ -149,10 +145,6 @@ def speedup_map(n, k, speed, *, rule=None, label="speed of NVFP4 [BF16 = 1]", ax
     -------
     matplotlib.axes.Axes
         x: K [element], y: N [element], one square a shape.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -216,10 +208,6 @@ def waterfall(before, after, *, names=("BF16", "NVFP4"), ax=None):
     -------
     matplotlib.axes.Axes
         x: terms, y: time [ms].
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -100,10 +100,6 @@ def dimension_sweep(
     matplotlib.axes.Axes
         x: dimension [element] (log), y: rate [PFLOP/s].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> dimension_sweep([128, 256], {"sglang": [1e15, 2e15]}, xlabel="K").get_ylabel()
@@ -170,10 +166,6 @@ def saturation_ladder(rungs, measured, *, xlabel, ax=None):
     matplotlib.axes.Axes
         x: 80 % point [element] (log), y: terms.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> saturation_ladder({"bound": 821.0, "BF16 out": 1643.0}, 3477.0, xlabel="K").get_xlabel()
@@ -224,10 +216,6 @@ def time_by_aspect(aspect, series, *, bound=None, ax=None):
     matplotlib.axes.Axes
         x: N/K (log), y: time [µs] (log).
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> time_by_aspect([0.25, 4], {"sglang": [2e-5, 1e-5]}).get_ylabel()
@@ -265,10 +253,6 @@ def pair_cost(ratio, curves, *, measured=None, ax=None):
     -------
     matplotlib.axes.Axes
         x: H/H' (log), y: relative cost.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -383,10 +367,6 @@ def own_sweeps(sweeps, bounds, marks, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: dimension [element] (log), y: rate [GFLOP/s], or [TFLOP/s] from 10 TFLOP/s on.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -5,10 +5,9 @@ every stage does when.
 import numpy as np
 
 from hwdesign.formulas.chunks import chunk_times, equal_time_chunks
-from hwdesign.formulas.pipeline import bubble_share, idle_share, schedule
+from hwdesign.formulas.pipeline import bubble_share, idle_share, schedule, stage_layers
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.figures.pipeline import gantt
-from hwdesign.models.sharding import stage_layers
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
 STAGES = (2, 4, 8, 16)

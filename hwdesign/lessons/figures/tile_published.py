@@ -37,10 +37,6 @@ def cliffs(m, series, *, multiple=128, ax=None):
     matplotlib.axes.Axes
         x: m [element] (log), y: growth of time [%].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> cliffs([96, 128], {"sglang": [0.0, 0.3]}).get_ylabel()
@@ -84,10 +80,6 @@ def staircase(m, seconds, fit, n, *, line=None, ax=None):
     -------
     matplotlib.axes.Axes
         x: M [element], y: time [µs].
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -156,10 +148,6 @@ def processor_count(sms, errors, *, catalogue=None, ax=None):
     matplotlib.axes.Axes
         x: processors [SM], y: error [%].
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> processor_count([147, 148], {"B200": [0.02, 0.01]}).get_ylabel()
@@ -196,10 +184,6 @@ def odd_blocks(shares, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: extra time [share of 256 rows], y: device and format.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -245,10 +229,6 @@ def own_steps(sweeps, *, blocks, ax=None):
     -------
     matplotlib.axes.Axes
         x: N [element], y: rate as a share of the best.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

@@ -96,10 +96,6 @@ def depth_ratio(m, published, modelled, *, ax=None):
     matplotlib.axes.Axes
         x: tokens [element] (log), y: ratio.
 
-    Notes
-    -----
-    Source: design choice of this book.
-
     Examples
     --------
     >>> depth_ratio([1, 8192], {"a": [2.0, 1.0]}, {"a": [2.1, 1.1]}).get_ylabel()
@@ -135,10 +131,6 @@ def time_by_hidden(h, published, bounds, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: width [element] (log), y: time [µs] (log).
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -176,10 +168,6 @@ def implied_bandwidth(labels, rates, *, limit, ax=None):
     -------
     matplotlib.axes.Axes
         x: bandwidth [TB/s], y: shapes.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
@@ -294,10 +282,6 @@ def own_siblings(found, *, ax=None):
     -------
     matplotlib.axes.Axes
         x: hidden size and layers, y: time [widest = 1].
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------

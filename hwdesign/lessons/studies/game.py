@@ -18,11 +18,11 @@ import numpy as np
 from hwdesign._check import choice, whole
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.frontier import area_under, matched_rate
-from hwdesign.formulas.pipeline import schedule
+from hwdesign.formulas.pipeline import schedule, stage_layers
 from hwdesign.models import config
 from hwdesign.models.blocks import Block, MoE, SelfAttention
 from hwdesign.models.model import Model
-from hwdesign.models.sharding import stage_layers, width_tiers
+from hwdesign.models.sharding import width_tiers
 from hwdesign.models.steps import Exchange, Plan
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step
@@ -169,7 +169,7 @@ class Design:
     def __post_init__(self):
         for name in (*SIZES, "stages"):
             object.__setattr__(self, name, *whole(**{name: getattr(self, name)}))
-        choice("recipe", self.recipe, {name: name for name in GRID["recipe"]})
+        choice("recipe", self.recipe, GRID["recipe"])
         choice("order", self.order, ORDERS)
         if self.stages not in GRID["stages"]:
             raise ValueError(f"stages must be one of 1, 2, 4, got {self.stages}")

@@ -47,7 +47,7 @@ def samples(kind, *, rows=128, columns=2048, strength=20.0, seed=0):
     >>> x.shape, np.flatnonzero(np.abs(x).max(0) > 0.2).tolist()
     ((4, 256), [64, 192])
     """
-    choice("kind", kind, {name: name for name in KINDS})
+    choice("kind", kind, KINDS)
     (rows, columns), (strength,) = whole(rows=rows, columns=columns), positive(strength=strength)
     draw = np.random.default_rng(seed)
     if kind == "heavy tails":

@@ -63,7 +63,7 @@ def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8
     Returns
     -------
     dict of str to tuple of Verdict
-        Name to the seven verdicts; no unit.
+        Name to the seven verdicts.
 
     Raises
     ------
@@ -129,10 +129,6 @@ def checklist_table(found, caption):
     -------
     Table
         Guideline, verdict, cost [per cent of the step], what, fix.
-
-    Notes
-    -----
-    Source: design choice of this book.
 
     Examples
     --------
