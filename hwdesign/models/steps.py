@@ -410,9 +410,25 @@ def _part(size, ways):
     return int(pad(size, ways)) // ways
 
 
+class PlanError(ValueError):
+    """A plan that cannot run a model: `what` cuts the `part` of a `size` into `ways` that do not
+    divide it.
+
+    Examples
+    --------
+    >>> error = PlanError("experts", 128, 3, "ffn ep")
+    >>> error.part, str(error)
+    ('experts', 'ffn ep must divide experts = 128, got 3')
+    """
+
+    def __init__(self, part, size, ways, what):
+        super().__init__(f"{what} must divide {part} = {size}, got {ways}")
+        self.part, self.size, self.ways, self.what = part, size, ways, what
+
+
 def _divided(name, size, ways, what):
     if size % ways:
-        raise ValueError(f"{what} must divide {name} = {size}, got {ways}")
+        raise PlanError(name, size, ways, what)
     return size // ways
 
 
