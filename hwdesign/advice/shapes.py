@@ -2,18 +2,21 @@
 layers, a regular pattern.
 """
 
+import csv
 import functools
 import itertools
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 
 from hwdesign._check import positive, whole
 from hwdesign.formulas.tiling import pad
-from hwdesign.models import config
+from hwdesign.models import config  # noqa: F401  (examples below load models)
 from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 
 CHOICES = 10  # kinds of blocks for which both multiples are tried
+LARGE = 7e9  # parameters from which on dense models show how wide is wide [element]
 
 
 def mapped(model, change, **values):
@@ -144,31 +147,40 @@ def squarer(model):
 
 
 @functools.cache
-def aspect_band():
-    """Hidden size over layers of the dense models that ship with the package, from 7 billion
-    parameters on.
+def compared_models():
+    """The models that bands are taken from: rows of bands.csv, each with its source.
 
-    Returns
-    -------
-    tuple of float
-        Smallest and largest [element a layer].
-
-    Notes
-    -----
-    Source: `hwdesign.models.configs`; chapter 3 draws it.
+    Sizes are in [element], counts are numbers, and what a dense model lacks is None. A table and no
+    folder, so that a config which is added moves no verdict.
 
     Examples
     --------
+    >>> compared_models()[0]["model"], compared_models()[0]["experts"]
+    ('deepseek-r1', 256)
+    """
+    text = resources.files("hwdesign.advice").joinpath("bands.csv").read_text(encoding="utf-8")
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        for name, value in row.items():
+            if name not in ("model", "source"):
+                row[name] = int(value) if value else None
+        found.append(row)
+    return tuple(found)
+
+
+@functools.cache
+def aspect_band():
+    """Smallest and largest hidden size over layers of the dense models in bands.csv, from 7 billion
+    parameters on [element a layer]; chapter 3 draws it.
+
     >>> [round(x) for x in aspect_band()]
     [87, 140]
     """
-    models = [config.load(name) for name in config.names()]
-    dense = [
-        m
-        for m in models
-        if not any(isinstance(b.ffn, MoE) for b in m.block_counts) and m.parameters > 7e9
+    aspects = [
+        row["hidden_size"] / row["layers"]
+        for row in compared_models()
+        if row["experts"] is None and row["parameters"] > LARGE
     ]
-    aspects = [m.hidden_size / depth(m) for m in dense]
     return min(aspects), max(aspects)
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwdesign._check import choice, whole
+from hwdesign.advice.shapes import compared_models
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.frontier import area_under, matched_rate
 from hwdesign.formulas.pipeline import schedule, stage_layers
-from hwdesign.models import config
 from hwdesign.models.blocks import Block, MoE, SelfAttention
 from hwdesign.models.model import Model
 from hwdesign.models.sharding import width_tiers
@@ -86,7 +86,8 @@ BUDGET = Budget()
 
 @functools.cache
 def shipped_bands():
-    """Proportions of the models whose configs come with the book: a design must lie within them.
+    """Proportions of the models in bands.csv, whose configs come with the book: a design must lie
+    within them.
 
     Returns
     -------
@@ -97,7 +98,8 @@ def shipped_bands():
 
     Notes
     -----
-    Source: `hwdesign.models.configs`.
+    Source: bands.csv of `hwdesign.advice`: a table and no folder, so that a config which is added
+    moves no rule of the game.
 
     Examples
     --------
@@ -107,15 +109,13 @@ def shipped_bands():
     ... }
     {'aspect': (36.6, 139.6), 'spread': (2.3, 7.0), 'sparsity': (4.0, 32.0)}
     """
-    models = [config.load(name) for name in config.names()]
-    mixtures = [
-        (m.hidden_size, b.ffn) for m in models for b in m.block_counts if isinstance(b.ffn, MoE)
-    ]
-    found = {
-        "aspect": [m.hidden_size / len(m.blocks) for m in models],
-        "spread": [ffn.top_k * ffn.width / hidden for hidden, ffn in mixtures],
-        "sparsity": [ffn.num_experts / ffn.top_k for _, ffn in mixtures],
-    }
+    found = {"aspect": [], "spread": [], "sparsity": []}
+    for row in compared_models():
+        found["aspect"].append(row["hidden_size"] / row["layers"])
+        if row["experts"]:
+            active = row["experts_per_token"] * row["expert_width"]
+            found["spread"].append(active / row["hidden_size"])
+            found["sparsity"].append(row["experts"] / row["experts_per_token"])
     return {name: (min(values), max(values)) for name, values in found.items()}
 
 
