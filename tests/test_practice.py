@@ -1211,7 +1211,7 @@ def test_right_and_mistaken_answers_at_many_seeds(name, seed):
     task, given = practice._task(name, seed)
     right = practice.answer(name, seed=seed)
     verdict = practice.grade(name, right, seed)
-    assert verdict == practice.Verdict(True, None, task.why)
+    assert verdict == practice.Graded(True, None, task.why)
     claimed = {}
     for mistake in task.mistakes:
         value = mistake(**given)
@@ -1371,7 +1371,7 @@ def test_slips_of_unit_are_recognised_where_the_exercise_names_them(monkeypatch,
     for value in (80e9 * factor, 80e9 / factor):
         assert practice.grade("9.1", value).misconception == label
     monkeypatch.setitem(EXERCISES, "9.1", replace(task, slips=()))
-    assert practice.grade("9.1", 80e9 * factor) == practice.Verdict(False, None, "The number is too large.")
+    assert practice.grade("9.1", 80e9 * factor) == practice.Graded(False, None, "The number is too large.")
 
 
 def test_slips_of_chapter_1():

@@ -70,7 +70,7 @@ class _OtherUnit(ValueError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Graded:
     """What `grade` found.
 
     Parameters
@@ -193,7 +193,7 @@ def grade(exercise, answer, seed=None):
 
     Returns
     -------
-    Verdict
+    Graded
         Right or not, the misconception if one was recognised, and the message.
 
     Raises
@@ -210,12 +210,12 @@ def grade(exercise, answer, seed=None):
     task, given = _task(exercise, seed)
     right = task.solve(**given)
     if answer is None:
-        return Verdict(False, None, f"No answer yet. Expected: {_expected(task)}.", graded=False)
+        return Graded(False, None, f"No answer yet. Expected: {_expected(task)}.", graded=False)
     try:
         found = _choice(task, answer) if task.options else _values(task, answer)
     except _OtherUnit:
         unit = (task.units[:2] or ("a bare number",))[-1]
-        return Verdict(
+        return Graded(
             False,
             None,
             f"The question asks for {unit}; what stands behind the number is no such unit.",
@@ -224,7 +224,7 @@ def grade(exercise, answer, seed=None):
     except Exception:  # whatever a learner's object does when it is looked at
         found = None
     if found is None:
-        return Verdict(
+        return Graded(
             False, None, f"This answer cannot be read. Expected: {_expected(task)}.", graded=False
         )
     if task.options:
@@ -417,11 +417,11 @@ def _number_in_text(text, units):
 
 def _judge_choice(task, given, found, right):
     if found == right:
-        return Verdict(True, None, task.why)
+        return Graded(True, None, task.why)
     for mistake in task.mistakes:
         if mistake(**given) == found:
-            return Verdict(False, *_words(mistake))
-    return Verdict(False, None, "This is another of the choices.")
+            return Graded(False, *_words(mistake))
+    return Graded(False, None, "This is another of the choices.")
 
 
 def _judge_numbers(task, given, found, right):
@@ -430,7 +430,7 @@ def _judge_numbers(task, given, found, right):
     found, right = alike(found), alike(right)
     good = [_near(f, r, task.tolerance) for f, r in zip(found, right, strict=True)]
     if all(good):
-        return Verdict(True, None, task.why)
+        return Graded(True, None, task.why)
     names = task.parts or ("The number",)
     mixed = "".join(f"{name} is right. " for name, ok in zip(names, good, strict=True) if ok)
     close, best = min(task.tolerance, CLOSE), ((math.inf,), None)
@@ -452,13 +452,13 @@ def _judge_numbers(task, given, found, right):
             )
             best = min(best, ((told.count(False), far), (name, message)), key=lambda pair: pair[0])
     if best[1]:
-        return Verdict(False, best[1][0], mixed + best[1][1])
+        return Graded(False, best[1][0], mixed + best[1][1])
     size = [
         _side(task, name, f, r)
         for name, f, r, ok in zip(names, found, right, good, strict=True)
         if not ok
     ]
-    return Verdict(False, None, mixed + " ".join(size))
+    return Graded(False, None, mixed + " ".join(size))
 
 
 def _wrong_ways(task, given, right):
