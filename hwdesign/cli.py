@@ -56,11 +56,64 @@ def main(arguments=None):
     >>> main(["show", "no-such.json"])
     2
     """
+    chosen = _parser().parse_args(arguments)
+    command = {"show": _show, "check": _check, "measure": _measure}[chosen.command]
+    try:
+        status = command(chosen)
+        _flush()
+    except BrokenPipeError:
+        _nobody_reads()
+        return 0
+    return status
+
+
+def _parser():
     parser = _Parser(prog="hwdesign", description="Language models and the hardware they run on.")
     parser.add_argument("--version", action="version", version=f"hwdesign {hwdesign.__version__}")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
+    _add_show(commands)
+    _add_check(commands)
+    _add_measure(commands)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad arguments are told in one line, too, without anything that a terminal would obey."""
+
+    def error(self, message):
+        """Leave with 2 and the message in one line."""
+        self.exit(_refuse(f"{message} (see {self.prog} --help)"))
+
+    def _print_message(self, message, file=None):
+        _write(message or "", None)
+
+
+class _Mixed(_Parser):
+    """What is judged may stand before, between and after options."""
+
+    inside = False
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Options and what is judged, in any order."""
+        if self.inside:
+            return super().parse_known_args(args, namespace)
+        words = list(args)
+        if "--" in words:  # what follows are names, which argparse would forget here
+            end = words.index("--")
+            names = words[end + 1 :]
+            words = words[:end]
+            for name in names:
+                words.append(os.path.join(".", name) if name.startswith("-") else name)
+        self.inside = True  # the parser of argparse for this calls back
+        try:
+            return self.parse_known_intermixed_args(words, namespace)
+        finally:
+            self.inside = False
+
+
+def _add_show(commands):
     show = commands.add_parser(
         "show",
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
@@ -76,7 +129,9 @@ def main(arguments=None):
         default="text",
         help="text for people (default) or json",
     )
-    _add_check(commands)
+
+
+def _add_measure(commands):
     measure = commands.add_parser(
         "measure",
         help="time GEMMs, copies and attention on this machine",
@@ -87,124 +142,48 @@ def main(arguments=None):
     )
     measure.add_argument("--quick", action="store_true", help="a short list")
     measure.add_argument("--json", metavar="FILE", type=Path, help="write the run to this file")
-    measure.add_argument(
-        "--picture",
-        metavar="FILE",
-        type=Path,
-        help="draw the roofline: .svg or .png, needs matplotlib",
-    )
+    picture = "draw the roofline: .svg or .png, needs matplotlib"
+    measure.add_argument("--picture", metavar="FILE", type=Path, help=picture)
     measure.add_argument("--no-torch", action="store_true", help="use NumPy even if torch is here")
-    chosen = parser.parse_args(arguments)
-    try:
-        status = {"show": _show, "check": _check, "measure": _measure}[chosen.command](chosen)
-        _flush()
-    except BrokenPipeError:
-        return _nobody_reads() or 0
-    return status
-
-
-class _Parser(argparse.ArgumentParser):
-    """Bad arguments are told in one line, too, without anything that a terminal would obey."""
-
-    def error(self, message):
-        self.exit(_refuse(f"{message} (see {self.prog} --help)"))
-
-    def _print_message(self, message, file=None):
-        _write(message or "", None)
-
-
-class _Mixed(_Parser):
-    """What is judged may stand before, between and after options."""
-
-    inside = False
-
-    def parse_known_args(self, args=None, namespace=None):
-        if self.inside:
-            return super().parse_known_args(args, namespace)
-        end = (
-            args.index("--") if "--" in args else len(args)
-        )  # what follows are names, which argparse would forget here
-        words = [
-            *args[:end],
-            *(
-                os.path.join(".", word) if word.startswith("-") else word
-                for word in args[end + 1 :]
-            ),
-        ]
-        self.inside = True  # the parser of argparse for this calls back
-        try:
-            return self.parse_known_intermixed_args(words, namespace)
-        finally:
-            self.inside = False
 
 
 def _add_check(commands):
     told = resources.files("hwdesign.advice").joinpath("check_help.txt").read_text(encoding="utf-8")
     head, _, foot = told.partition("\n\n\n")
-    what = "the design checklist: seven verdicts on a model, with costs and fixes"
-    raw = argparse.RawDescriptionHelpFormatter
     check = commands.add_parser(
-        "check", help=what, description=head, epilog=foot, formatter_class=raw, allow_abbrev=False
+        "check",
+        help="the design checklist: a verdict of each guideline on a model, with costs and fixes",
+        description=head,
+        epilog=foot,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    check.add_argument(
-        "configs",
-        metavar="CONFIG",
-        nargs="+",
-        help="a config.json, or a shipped model (hwdesign show --help)",
-    )
-    check.add_argument(
-        "--device",
-        metavar="NAME",
-        help=f"accelerator: {', '.join(hwdesign.device_names())} (GB300)",
-    )
-    recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
-    check.add_argument(
-        "--recipe", metavar="NAME", help=f"formats of weights, activations and cache: {recipes}"
-    )
-    for way, what in WAYS.items():
-        check.add_argument(f"--{way}", metavar="N", type=_whole, help=f"{what} (1)")
-    check.add_argument(
-        "--attention",
-        metavar="PLAN",
-        help="plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp",
-    )
-    check.add_argument(
-        "--ffn", metavar="PLAN", help="plan of the feed-forward part over as many GPUs, as in ep=32"
-    )
-    check.add_argument(
-        "--batch", metavar="N", type=_whole, help="sequences in flight over all GPUs (64)"
-    )
-    check.add_argument(
-        "--context", metavar="N", type=_whole, help="tokens that each new token sees (8192)"
-    )
-    check.add_argument(
-        "--warn-at",
-        metavar="P",
-        type=_share,
-        help="per cent of the step from which a cost is a warning (5)",
-    )
-    check.add_argument(
-        "--fail-at",
-        metavar="P",
-        type=_share,
-        help="per cent of the step from which a cost is a failure (20)",
-    )
-    check.add_argument(
-        "--ignore",
-        metavar="N,N",
-        type=_guidelines,
-        help="guidelines that do not count for the status, as in 4,7",
-    )
-    check.add_argument(
-        "--output",
-        metavar="FILE",
-        type=Path,
-        help="write the report to this file (-: standard output)",
-    )
+    configs = "a config.json, or a shipped model (hwdesign show --help)"
+    check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
+    for name, shape, read, what in _setting_options() + REPORT_OPTIONS:
+        check.add_argument(f"--{name}", metavar=shape, type=read, help=what)
     for name, known, what in CHOICES:
-        check.add_argument(
-            f"--{name}", choices=known, default=known[0], help=f"{what} ({known[0]})"
-        )
+        told = f"{what} ({known[0]})"
+        check.add_argument(f"--{name}", choices=known, default=known[0], help=told)
+
+
+def _setting_options():
+    """Options that say how the model runs, as (name, shape, type, help)."""
+    devices = f"accelerator: {', '.join(hwdesign.device_names())} (GB300)"
+    recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
+    formats = f"formats of weights, activations and cache: {recipes}"
+    attention = "plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp"
+    ffn = "plan of the feed-forward part over as many GPUs, as in ep=32"
+    ways = tuple((way, "N", _whole, f"{what} (1)") for way, what in WAYS.items())
+    return (
+        ("device", "NAME", str, devices),
+        ("recipe", "NAME", str, formats),
+        *ways,
+        ("attention", "PLAN", str, attention),
+        ("ffn", "PLAN", str, ffn),
+        ("batch", "N", _whole, "sequences in flight over all GPUs (64)"),
+        ("context", "N", _whole, "tokens that each new token sees (8192)"),
+    )
 
 
 def _whole(text):
@@ -216,11 +195,15 @@ def _whole(text):
 
 
 def _guidelines(text):
-    if not re.fullmatch("[1-7](,[1-7])*", text):
+    from hwdesign.advice.guidelines import GUIDELINES
+
+    words = text.split(",")
+    known = {str(number): number for number in GUIDELINES}
+    if not set(words) <= set(known):
         raise argparse.ArgumentTypeError(
-            f"must be numbers of guidelines from 1 to 7, as in 4,7, got {text!r}"
+            f"must be numbers of guidelines from 1 to {max(GUIDELINES)}, as in 4,7, got {text!r}"
         )
-    return tuple(sorted({int(number) for number in text.split(",")}))
+    return tuple(sorted({known[word] for word in words}))
 
 
 def _share(text):
@@ -229,9 +212,16 @@ def _share(text):
     return float(text) / 100
 
 
+REPORT_OPTIONS = (
+    ("warn-at", "P", _share, "per cent of the step from which a cost is a warning (5)"),
+    ("fail-at", "P", _share, "per cent of the step from which a cost is a failure (20)"),
+    ("ignore", "N,N", _guidelines, "guidelines that do not count for the status, as in 4,7"),
+    ("output", "FILE", Path, "write the report to this file (-: standard output)"),
+)
+
+
 def _check(chosen):
-    from hwdesign.advice.report import render
-    from hwdesign.advice.report_facts import judge
+    from hwdesign.advice.judge import judge
 
     try:
         options = _check_options(chosen)
@@ -245,17 +235,8 @@ def _check(chosen):
             errors.append(visible(f"{source}: {' '.join(str(error).split())}", 1000))
             _refuse(errors[-1])
     if reports or chosen.format != "text":
-        colour = chosen.format == "text" and _coloured(
-            chosen.color, None if chosen.output else sys.stdout
-        )
-        width = (
-            100 if chosen.output else max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
-        )
         try:
-            _write(
-                render(reports, chosen.format, errors=errors, width=width, colour=colour),
-                chosen.output,
-            )
+            _write(_rendered(chosen, reports, errors), chosen.output)
         except OSError as error:
             return _refuse(
                 "--output must be a file that can be written, got "
@@ -266,36 +247,64 @@ def _check(chosen):
     return 2 if errors else int(found)
 
 
+def _rendered(chosen, reports, errors):
+    """The report in the format that is asked for, as wide as the terminal up to 100 columns."""
+    from hwdesign.advice.report import render
+
+    width, stream = 100, None
+    if not chosen.output:
+        width = max(60, min(100, shutil.get_terminal_size((100, 24)).columns))
+        stream = sys.stdout
+    colour = chosen.format == "text" and _coloured(chosen.color, stream)
+    return render(reports, chosen.format, errors=errors, width=width, colour=colour)
+
+
 def _check_options(chosen):
     """Options of `judge`; what is wrong for every config is refused here, once."""
+    chosen.output = _output(chosen)
+    attention, ffn = _plans(chosen)
+    with warnings.catch_warnings(action="ignore"):  # the report says it
+        hwdesign.device(chosen.device or "GB300")
+        hwdesign.recipe(chosen.recipe or "bf16")
+    return {
+        "device": chosen.device,
+        "recipe": chosen.recipe,
+        "batch": chosen.batch,
+        "context": chosen.context,
+        "attention": attention,
+        "ffn": ffn,
+        "limits": _limits(chosen),
+        "ignore": chosen.ignore or (),
+    }
+
+
+def _plans(chosen):
+    """Plans of attention and ffn as asked, in full or by one number for each way; None where
+    neither is.
+    """
     from hwdesign.advice.case import parse_plan, short_plans
 
-    chosen.output = _output(chosen)
     ways = {way: getattr(chosen, way) for way in WAYS if getattr(chosen, way)}
-    long = [name for name in ("attention", "ffn") if getattr(chosen, name) is not None]
-    if long and (short := [way for way in ways if way != "pp"]):
+    plans = {}
+    for name in ("attention", "ffn"):
+        if getattr(chosen, name) is not None:
+            plans[name] = getattr(chosen, name)
+    if not plans:
+        return short_plans(**ways) if ways else (None, None)
+    long = next(iter(plans))
+    for short in ways:
+        if short != "pp":
+            raise ValueError(
+                f"--{short} and --{long} exclude each other: give both plans in full, or "
+                "numbers for both at once"
+            )
+    if len(plans) == 1:
         raise ValueError(
-            f"--{short[0]} and --{long[0]} exclude each other: give both plans in full, or "
-            "numbers for both at once"
+            f"--attention and --ffn must be given together, got only --{long} {plans[long]}"
         )
-    if len(long) == 1:
-        raise ValueError(
-            f"--attention and --ffn must be given together, got only --{long[0]} "
-            f"{getattr(chosen, long[0])}"
-        )
-    plans = (None, None)
-    if long:
-        plans = (
-            replace(parse_plan(f"--{name}", getattr(chosen, name)), pp=chosen.pp or 1)
-            for name in long
-        )
-    elif ways:
-        plans = short_plans(**ways)
-    options = {name: getattr(chosen, name) for name in ("device", "recipe", "batch", "context")}
-    with warnings.catch_warnings(action="ignore"):  # the report says it
-        _ = hwdesign.device(chosen.device or "GB300"), hwdesign.recipe(chosen.recipe or "bf16")
-    options |= dict(zip(("attention", "ffn"), plans, strict=True))
-    return {**options, "limits": _limits(chosen), "ignore": chosen.ignore or ()}
+    return [
+        replace(parse_plan(f"--{name}", plan), pp=chosen.pp or 1) for name, plan in plans.items()
+    ]
 
 
 def _output(chosen):
@@ -325,17 +334,21 @@ def _limits(chosen):
     """Limits as asked, None where neither is."""
     from hwdesign.advice.verdict import Limits
 
-    given = {
-        name: share for name, share in (("warn", chosen.warn_at), ("fail", chosen.fail_at)) if share
-    }
-    shares = {"warn": Limits.warn, "fail": Limits.fail, **given}
+    given = {}
+    if chosen.warn_at:
+        given["warn"] = chosen.warn_at
+    if chosen.fail_at:
+        given["fail"] = chosen.fail_at
+    if not given:
+        return None
+    shares = {"warn": Limits.warn, "fail": Limits.fail} | given
     if shares["warn"] > shares["fail"]:
-        warn, fail = (
-            f"{100 * share:g} %{'' if name in given else ' (the default)'}"
+        warn, fail = [
+            f"{100 * share:g} %" if name in given else f"{100 * share:g} % (the default)"
             for name, share in shares.items()
-        )
+        ]
         raise ValueError(f"--warn-at must be at most --fail-at, got {warn} and {fail}")
-    return Limits(**given) if given else None
+    return Limits(**given)
 
 
 def _coloured(wish, stream):
@@ -344,9 +357,9 @@ def _coloured(wish, stream):
         return wish == "always"
     if os.environ.get("NO_COLOR") or os.environ.get("FORCE_COLOR") == "0":
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        os.environ.get("TERM") != "dumb" and stream.isatty()
-    )
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def _write(text, path):
@@ -359,10 +372,9 @@ def _write(text, path):
     if not sys.stdout:  # closed
         return
     coding = sys.stdout.encoding or "utf-8"
+    shown = text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us")
     try:
-        sys.stdout.write(
-            text.encode(coding, "backslashreplace").decode(coding).replace(r"\xb5s", "us")
-        )
+        sys.stdout.write(shown)
         _flush()
     except BrokenPipeError:
         _nobody_reads()
@@ -387,10 +399,8 @@ def _show(chosen):
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
-    _write(
-        f"{json.dumps(sheet(model), indent=1) if chosen.format == 'json' else sheet_text(model)}\n",
-        None,
-    )
+    told = json.dumps(sheet(model), indent=1) if chosen.format == "json" else sheet_text(model)
+    _write(f"{told}\n", None)
     return 0
 
 
@@ -405,19 +415,18 @@ def _measure(chosen):
     if chosen.picture and chosen.picture.suffix not in (".svg", ".png"):
         return _refuse(f"--picture must end in .svg or .png, got {chosen.picture}")
     backend = as_backend("numpy" if chosen.no_torch else None)
-    print(
-        f"{backend.name} on {backend.device}; "
-        f"{', '.join(f'{k} {v}' for k, v in backend.software.items())}"
-    )
-    found = run_suite(
-        backend, quick=chosen.quick, progress=_progress if sys.stderr.isatty() else None
-    )
-    if sys.stderr.isatty():
+    software = ", ".join(f"{name} {version}" for name, version in backend.software.items())
+    print(f"{backend.name} on {backend.device}; {software}")
+    watched = sys.stderr.isatty()
+    found = run_suite(backend, quick=chosen.quick, progress=_progress if watched else None)
+    if watched:
         _progress("")
-    taken = [m for m in found if isinstance(m, Measurement)]
-    for m in found:
-        print(str(m).split("\n    disturbed")[0])
-    print("\n".join(_summary_lines(summary(found), {f for m in taken for f in m.flags})))
+    flags = set()
+    for measured in found:
+        print(str(measured).split("\n    disturbed")[0])
+        if isinstance(measured, Measurement):
+            flags.update(measured.flags)
+    print("\n".join(_summary_lines(summary(found), flags)))
     try:
         if chosen.json:
             save_run(chosen.json, found, machine=backend.device)
@@ -433,20 +442,21 @@ def _measure(chosen):
 
 
 def _summary_lines(found, flags):
-    rates = (f"best {name} GEMM {fmt(rate, 'FLOP/s')}" for name, rate in found["rate"].items())
-    ridges = (f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items())
-    yield (
-        ""
-        if not found["bandwidth"]
-        else f"\nbandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
-    )
-    yield from rates
-    yield from ([f"ridge: {', '.join(ridges)}"] if found["ridge"] else [])
-    yield from ([f"shortest kernel {fmt(found['launch'], 's')}"] if found["launch"] else [])
+    """What all measurements say together, in lines."""
+    yield ""
+    if found["bandwidth"]:
+        yield f"bandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
+    for name, rate in found["rate"].items():
+        yield f"best {name} GEMM {fmt(rate, 'FLOP/s')}"
+    if found["ridge"]:
+        ridges = [f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items()]
+        yield f"ridge: {', '.join(ridges)}"
+    if found["launch"]:
+        yield f"shortest kernel {fmt(found['launch'], 's')}"
     yield "± is the way from the best round, which is shown, to the worst"
-    yield from (
-        f"{flag}: close them and measure again" for flag in flags if flag.startswith("disturbed")
-    )
+    for flag in flags:
+        if flag.startswith("disturbed"):
+            yield f"{flag}: close them and measure again"
 
 
 def _progress(text):

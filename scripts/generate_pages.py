@@ -1,4 +1,5 @@
-"""Write the pages that come from code: the hardware catalogue, the gallery of models, accuracy, measured machines, the API reference, and their figures.
+"""Write what comes from code: the hardware catalogue, the gallery of models, accuracy, measured machines, the API reference, and their figures;
+beside them the schema of the JSON report.
 
     python scripts/generate_pages.py [--out book]
 
@@ -8,10 +9,12 @@ The Markdown is committed, so that it can be read without building; a test compa
 import argparse
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
 
 import hwdesign
+from hwdesign.advice.report import schema
 from hwdesign.catalogue.device import device, device_names, rows
 from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.models import config
@@ -22,6 +25,7 @@ import machine_page as machine
 from gallery_page import gallery_page, strip
 
 ROOT = Path(__file__).parents[1]
+SCHEMA = ROOT / "hwdesign" / "advice" / "report.schema.json"
 PUBLISHED = '<span class="hw-label hw-published">published</span>'
 FORMATS = {"16 bit": "16 bit", "FP8": "fp8", "FP4": "fp4"}
 
@@ -269,4 +273,7 @@ def main(out):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "book", help="folder to write to")
-    main(parser.parse_args().out)
+    folder = parser.parse_args().out
+    main(folder)
+    if folder == ROOT / "book":
+        SCHEMA.write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")

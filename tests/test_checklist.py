@@ -1,7 +1,9 @@
 """The checklist: verdicts of published models, costs timed anew, fixes that are applied, siblings that are counted."""
 
 import functools
+import inspect
 import itertools
+import json
 import time
 from dataclasses import replace
 
@@ -10,11 +12,16 @@ import numpy as np
 import pytest
 from hwdesign.advice import rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
-from hwdesign.advice.checklist import CHAPTERS, TITLES, checklist, verdicts
+from hwdesign.advice.checklist import checklist, verdicts
+from hwdesign.advice.guidelines import GUIDELINES, counted
 from hwdesign.advice.verdict import STATUSES, Limits
+from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.models.steps import PlanError
 from hwdesign.timing.pipeline import stage_times
+
+from conftest import ROOT
 
 SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
 LIMITS = Limits()
@@ -227,7 +234,7 @@ def test_an_anchor_sees_a_rule_that_is_changed(mutant, anchor, monkeypatch):
 def test_a_checklist_takes_less_than_a_second(name, ways):
     def once():
         case, start = case_of(name, "GB300", "nvfp4", **ways), time.process_time()  # others may keep the machine busy
-        assert len(checklist(case).verdicts) == 7
+        assert len(checklist(case).verdicts) == len(GUIDELINES)
         return time.process_time() - start
 
     assert min(once() for _ in range(2)) < 1
@@ -415,7 +422,7 @@ def drawn(seed):
 
 def test_the_variants_meet_every_guideline():
     every = [f for seed in SEEDS for f in judged(drawn(seed)).findings]
-    counts = {g: sum(f.guideline == g and f.fix is not None for f in every) for g in TITLES}
+    counts = {g: sum(f.guideline == g and f.fix is not None for f in every) for g in GUIDELINES}
     assert len(every) >= 100 and min(counts.values()) >= 1, counts
     cases = [drawn(seed) for seed in SEEDS]
     assert sum(case.refusal is None for case in cases) >= 35 and any(case.refusal for case in cases)
@@ -537,6 +544,13 @@ def test_a_short_last_stage_that_leaves_room_for_the_head_is_not_blamed():
     assert longer.status == "warn" and longer.fix.text.startswith("60 layers in 4 equal stages: 52 x GQA, window 1024")
 
 
+def test_stages_that_differ_are_blamed_though_no_equal_ones_fit():
+    found = judged(case_of("deepseek-r1", device="H200", recipe="fp8", pp=6, batch=601))  # 63 or more layers are too many
+    finding = the(found, 6, "layers")
+    assert found.case.breakdown.feasible and finding.fix is None and finding.status == "warn"
+    assert change(found.case, model=shapes.regular(found.case.model, found.case.attention.pp)) is None
+
+
 def test_equal_stages_are_a_fix_though_the_head_stays():
     found = judged(case_of("nemotron-3-nano-30b-a3b", device="GB300", recipe="nvfp4", pp=4, context=1024))
     finding = the(found, 6, "layers")
@@ -634,6 +648,75 @@ def test_wider_siblings_reach_the_aspect_and_keep_their_parameters(name):
             assert len(new.blocks) < len(model.blocks) and new.hidden_size > model.hidden_size
 
 
+# The table of guidelines, and that of models ------------------------------------------------------------------------------
+
+
+def test_the_table_of_guidelines_is_whole():
+    assert counted() == "seven" and list(GUIDELINES) == sorted(GUIDELINES)
+    chapters = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    for number, guideline in GUIDELINES.items():
+        assert guideline.number == number and guideline.chapter in chapters
+        assert guideline.blames and guideline.about.endswith(".") and guideline.short == guideline.short.lower()
+        assert callable(guideline.rule) and "guideline" not in inspect.signature(guideline.rule).parameters
+    for name in ("title", "short", "about", "chapter", "slug", "rule"):
+        assert len({getattr(guideline, name) for guideline in GUIDELINES.values()}) == len(GUIDELINES)
+
+
+def test_a_rule_knows_no_number_and_the_table_gives_it():
+    case = case_of("gpt2")
+    alone, numbered = GUIDELINES[2].rule(case, LIMITS), GUIDELINES[2].judge(case, LIMITS)
+    assert alone.guideline is None and {f.guideline for f in alone.findings} == {None}
+    assert numbered.guideline == 2 and {f.guideline for f in numbered.findings} == {2}
+    assert numbered == replace(alone, guideline=2, findings=tuple(replace(f, guideline=2) for f in alone.findings))
+
+
+@pytest.mark.parametrize(
+    ("name", "ways", "part"),
+    [
+        ("qwen2.5-7b", {"tp": 8}, "query heads"),
+        ("nemotron-3-nano-30b-a3b", {"tp": 2, "kvp": 3}, "mamba heads"),
+        ("mixtral-8x7b", {"dp": 5, "ep": 5}, "experts"),
+        ("deepseek-r1", {"tp": 4, "dp": 3, "ep": 4}, "ffn ep"),
+    ],
+)
+def test_a_refusal_says_as_data_what_does_not_divide(name, ways, part):
+    refusal = case_of(name, recipe="fp8", **ways).refusal
+    assert isinstance(refusal, PlanError) and refusal.part == part and refusal.size % refusal.ways
+    assert str(refusal) == f"{refusal.what} must divide {part} = {refusal.size}, got {refusal.ways}"
+    verdict = rules.wide_experts(case_of(name, recipe="fp8", **ways), LIMITS)
+    experts = any(isinstance(b.ffn, MoE) for b in config.load(name).blocks)
+    assert verdict.status == ("warn" if part == "experts" else "not modelled" if experts else "not applicable")
+
+
+def test_models_that_bands_are_taken_from_are_the_shipped_ones_as_they_are_counted():
+    rows = {row["model"]: row for row in shapes.compared_models()}
+    assert len(rows) == len(shapes.compared_models()) == 20 and set(rows) <= set(config.names())
+    for name, row in rows.items():
+        model = config.load(name)
+        assert (row["layers"], row["hidden_size"], row["parameters"]) == (len(model.blocks), model.hidden_size, model.parameters)
+        experts = {(b.ffn.num_experts, b.ffn.top_k, b.ffn.width) for b in model.blocks if isinstance(b.ffn, MoE)}
+        listed = (row["experts"], row["experts_per_token"], row["expert_width"])
+        assert experts == ({listed} if row["experts"] else set()) and (row["experts"] or listed == (None, None, None))
+        assert experts or shapes.depth(model) == row["layers"]
+        text = (ROOT / "hwdesign" / "models" / "configs" / f"{name}.json").read_text(encoding="utf-8")
+        assert row["source"] == json.loads(text)["_source"]
+    assert [round(x) for x in shapes.aspect_band()] == [87, 140]
+
+
+def test_a_config_that_is_added_moves_no_verdict_and_no_rule_of_the_game(monkeypatch):
+    case = case_of("qwen3-235b-a22b-fp8", tp=8)
+    before, bands = verdicts(case, LIMITS), (shapes.aspect_band(), game.shipped_bands())
+    deep = config.load("llama-3.1-8b")
+    deep = replace(deep, name="deep", blocks=deep.blocks * 4)  # hidden size over layers 32
+    names, load = [*config.names(), "deep"], config.load
+    monkeypatch.setattr(config, "names", lambda: names)
+    monkeypatch.setattr(config, "load", lambda name: deep if name == "deep" else load(name))
+    for remembered in (shapes.aspect_band, shapes.compared_models, game.shipped_bands):
+        remembered.cache_clear()
+    assert (shapes.aspect_band(), game.shipped_bands()) == bands
+    assert verdicts(case, LIMITS) == before
+
+
 # Limits, plans, cases -----------------------------------------------------------------------------------------------------
 
 
@@ -671,12 +754,13 @@ def test_limits_decide_the_status():
 def test_there_are_seven_verdicts_in_order():
     for seed in SEEDS:
         found = judged(drawn(seed))
-        assert [v.guideline for v in found.verdicts] == list(TITLES) == list(CHAPTERS) == [1, 2, 3, 4, 5, 6, 7]
+        assert [v.guideline for v in found.verdicts] == list(GUIDELINES) == [1, 2, 3, 4, 5, 6, 7]
         for verdict in found.verdicts:
             assert verdict.status in STATUSES and verdict.reason and "\n" not in verdict.reason and "nan" not in verdict.reason
             worst = max((f.status for f in verdict.findings), key=SEVERITY.get, default=None)
             assert verdict.status == worst if worst else SEVERITY[verdict.status] == 0
             assert all(f.guideline == verdict.guideline for f in verdict.findings)
+            assert {f.dimension for f in verdict.findings} <= set(GUIDELINES[verdict.guideline].blames)
         assert found.findings == tuple(f for v in found.verdicts for f in v.findings)
         worst = max(SEVERITY[v.status] for v in found.verdicts)
         assert SEVERITY[found.status] == (2 if found.fits is False else worst)

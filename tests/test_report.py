@@ -13,13 +13,15 @@ from urllib.parse import unquote
 
 import hwdesign as hw
 import pytest
-from hwdesign.advice import report_facts, report_sarif, report_words
-from hwdesign.advice.case import Case, short_plans
-from hwdesign.advice.checklist import TITLES
+from hwdesign.advice import report_facts, report_sarif
+from hwdesign.advice.case import Case, enough, short_plans
+from hwdesign.advice.guidelines import GUIDELINES, Guideline
+from hwdesign.advice.judge import judge
 from hwdesign.advice.report import FORMATS, as_object, render
-from hwdesign.advice.report_facts import judge
+from hwdesign.advice.report import schema as report_schema
 from hwdesign.advice.safe import code_span, markdown_text, visible
-from hwdesign.advice.verdict import Limits, percent
+from hwdesign.advice.verdict import Finding, Limits, Verdict, percent
+from hwdesign.cli import main
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
 
@@ -87,7 +89,7 @@ def assert_valid_sarif(text):
     schema(ROOT / "tests" / "data" / "sarif-schema-2.1.0.json", "Draft4Validator").validate(log)
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert len({rule["id"] for rule in rules}) == 8
+    assert len({rule["id"] for rule in rules}) == len(GUIDELINES) + 1
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"] and result["level"] in ("warning", "error")
         (location,) = result["locations"]
@@ -109,6 +111,50 @@ def assert_valid_sarif(text):
 def test_schema_is_a_schema():
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     jsonschema.Draft202012Validator.check_schema(json.loads((ADVICE / "report.schema.json").read_text(encoding="utf-8")))
+
+
+def test_schema_is_what_the_table_of_guidelines_makes_of_it():
+    text = (ADVICE / "report.schema.json").read_text(encoding="utf-8")
+    assert text == json.dumps(report_schema(), indent=1) + "\n", "run: python scripts/generate_pages.py"
+
+
+def test_a_stage_that_is_long_by_its_head_is_valid_too():
+    report = judge("gpt2", device="GB200", recipe="nvfp4", context=128, attention=Plan(pp=4), ffn=Plan(pp=4))
+    assert "last stage" in [finding.dimension for finding in report.checklist.findings]
+    assert_valid_json(render([report], "json"))
+
+
+def test_an_eighth_guideline_is_an_entry_of_one_table(monkeypatch, capsys):
+    """In every format, in the schema and among what may be ignored."""
+
+    def even(case, limits):
+        if len(case.model.blocks) % 5 == 0:
+            return Verdict.of("a whole number of hands")
+        found = Finding(dimension="hands", value="12", rule="fives", status="warn", cost=0.07, subject="layers")
+        return Verdict.of("fingers are left", [found])
+
+    entry = {"chapter": "08_whole_hands", "title": "Whole hands", "short": "hands", "about": "Layers come in fives."}
+    toy = Guideline(number=8, rule=even, blames=("hands",), share_of="the fingers", **entry)
+    monkeypatch.setitem(GUIDELINES, 8, toy)
+    report = judge("gpt2")
+    assert [v.guideline for v in report.checklist.verdicts] == list(range(1, 9))
+    for form in ("text", "markdown", "html"):
+        text = render([report], form)
+        for words in ("Whole hands", "fingers are left", "hands", "7.0 % of the fingers"):
+            assert words in text, (form, words)
+    assert "<caption>Eight guidelines</caption>" in render([report], "html")
+    as_json, log = json.loads(render([report], "json")), render([report], "sarif")
+    assert as_json["reports"][0]["verdicts"][7]["findings"][0]["dimension"] == "hands"
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    jsonschema.Draft202012Validator(report_schema()).validate(as_json)
+    assert_valid_sarif(log)
+    (result,) = [r for r in results(report) if r["ruleId"] == "hwdesign/8-whole-hands"]
+    lines = (ROOT / "hwdesign" / "models" / "configs" / "gpt2.json").read_text(encoding="utf-8").splitlines()
+    assert result["ruleIndex"] == 7 and '"n_layer"' in lines[place(result)[1] - 1]
+    assert main(["check", "gpt2", "--ignore", "2,4,8", "--format", "json"]) == 0
+    ignored = json.loads(capsys.readouterr().out)
+    assert ignored["reports"][0]["ignored_guidelines"] == [2, 4, 8] and ignored["reports"][0]["status"] == "ok"
+    jsonschema.Draft202012Validator(report_schema()).validate(ignored)
 
 
 @pytest.mark.parametrize("options", [{}, {"device": "H100_SXM", "recipe": "fp8", **TP8}], ids=["defaults", "H100 fp8 tp 8"])
@@ -195,7 +241,7 @@ EIGHT = {"device": "H100_SXM", "recipe": "fp8", "attention": Plan(dp=8), "ffn": 
 )
 def test_the_fewest_gpus_that_hold_a_model_are_named(name, options, says):
     report = judge(name, **options)
-    more = report_words.enough(report.checklist.case)
+    more = enough(report.checklist.case)
     assert says in report.need and (more is not None) is ("GPUs hold it" in report.need) is bool(says)
     if says:
         assert more.breakdown.feasible and report.need in dict(report.head)["memory"]
@@ -235,7 +281,7 @@ def test_all_that_a_fix_changes_is_told_where_its_text_names_half():
 )
 def test_changes_in_words(text, change, says):
     pairs = {name: dict(zip(("before", "after"), pair, strict=True)) for name, pair in change.items()}
-    assert report_words.changes({"text": text, "change": pairs}) == says
+    assert report_facts.changes({"text": text, "change": pairs}) == says
 
 
 def test_a_cost_that_is_no_price_is_explained():
@@ -243,8 +289,8 @@ def test_a_cost_that_is_no_price_is_explained():
         report = judge(name, **options)
         return dict(report.details(report.facts["verdicts"][guideline - 1]["findings"][0], guideline)).get("note")
 
-    assert note("qwen3-30b-a3b", 3, **EP8) == report_words.PUZZLES[3]
-    assert note("gpt-oss-120b", 2) == report_words.PUZZLES[2]
+    assert note("qwen3-30b-a3b", 3, **EP8) == GUIDELINES[3].puzzle
+    assert note("gpt-oss-120b", 2) == GUIDELINES[2].puzzle
     assert note("gpt2", 2) is note("gpt2", 4) is None  # as good as equal, and equal
 
 
@@ -329,9 +375,7 @@ def test_plans_that_cannot_run_are_a_finding_or_refused(monkeypatch):
         assert render([report], form).count("must divide") == 2  # in the head and in the verdict that it is about
     for form, check in (("json", assert_valid_json), ("sarif", assert_valid_sarif)):
         check(render([report], form))
-    monkeypatch.setattr(
-        report_facts, "checklist", lambda case, limits: report_facts.Checklist(case=case, limits=None, verdicts=())
-    )
+    monkeypatch.setattr("hwdesign.advice.judge.checklist", lambda case, limits: hw.Checklist(case=case, limits=None, verdicts=()))
     with pytest.raises(
         ValueError, match="plans must be able to run the model, got --attention tp=8 --ffn tp=8: attention tp must"
     ):
@@ -363,10 +407,10 @@ def test_the_site_has_one_home(monkeypatch):
     assert report_facts.chapter(1) is None
     for form in FORMATS:  # without an address all else stands
         text = render([judge("gpt2")], form)
-        assert "notebooks/" not in text and TITLES[1] in text
+        assert "notebooks/" not in text and GUIDELINES[1].title in text
     fake["Project-URL"] = "Documentation, https://example.org/book/"
     report_facts.chapter.cache_clear()
-    for guideline in TITLES:
+    for guideline in GUIDELINES:
         page = report_facts.chapter(guideline).removeprefix("https://example.org/book/").removesuffix(".html")
         assert (ROOT / f"{page}.ipynb").is_file()
     report = judge("gpt2")
@@ -476,12 +520,34 @@ def test_sarif_of_a_shipped_model_points_at_its_config(monkeypatch):
     monkeypatch.chdir(ROOT)
     for name in ("gpt2", "qwen3-235b-a22b", "llama-3.3-nemotron-super-49b", "deepseek-r1"):
         text = (ROOT / "hwdesign" / "models" / "configs" / f"{name}.json").read_text().splitlines()
-        for result in results(judge(name, attention=Plan(tp=4, pp=4), ffn=Plan(tp=4, pp=4))):
+        report = judge(name, attention=Plan(tp=4, pp=4), ffn=Plan(tp=4, pp=4))
+        told = [result for result in results(report) if result["ruleId"] != "hwdesign/0-memory"]
+        for result, finding in zip(told, report.checklist.findings, strict=True):
             uri, line = place(result)
             assert uri == f"hwdesign/models/configs/{name}.json"
-            dimension = re.match("[a-z -]+", result["message"]["text"])[0].strip()
-            keys = next((k for d, k in report_sarif.KEYS.items() if d in dimension), ())
-            assert line == 1 if not keys else any(f'"{key}"' in text[line - 1] for key in keys) or dimension == "recipe"
+            keys = report_sarif.KEYS.get(finding.subject or finding.dimension, ())
+            named = any(f'"{key}"' in text[line - 1] for key in keys)
+            assert named if keys and finding.dimension != "recipe" else line == 1 or named
+
+
+@pytest.mark.parametrize(
+    ("name", "ways", "value", "key"),
+    [
+        ("qwen2.5-7b", {"tp": 8}, "28 query heads over 8 GPUs", "num_attention_heads"),
+        ("phi-4", {"tp": 8}, "10 key-value heads over 8 GPUs", "num_key_value_heads"),
+        ("nemotron-3-nano-30b-a3b", {"tp": 2, "kvp": 3}, "64 Mamba heads over 6 GPUs", "mamba_num_heads"),
+    ],
+)
+def test_sarif_points_at_the_heads_that_do_not_divide(name, ways, value, key):
+    plans = dict(zip(("attention", "ffn"), short_plans(**ways), strict=True))
+    (result,) = [r for r in results(judge(name, **plans)) if r["message"]["text"].startswith(f"heads {value}")]
+    text = (ROOT / "hwdesign" / "models" / "configs" / f"{name}.json").read_text(encoding="utf-8")
+    assert f'"{key}"' in text.splitlines()[place(result)[1] - 1]
+
+
+def test_every_dimension_has_keys_or_is_no_key():
+    named = {dimension for guideline in GUIDELINES.values() for dimension in guideline.blames}
+    assert named - set(report_sarif.KEYS) == {"heads", "ffn plan", "attention plan", "last stage"}
 
 
 def test_sarif_of_a_file_outside_the_working_folder_has_an_absolute_address(tmp_path, monkeypatch):

@@ -19,26 +19,18 @@ from hwdesign.catalogue.precision import Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
 from hwdesign.models.model import Model
-from hwdesign.models.steps import Plan, same_gpus, step
+from hwdesign.models.steps import Plan, PlanError, same_gpus, step
 from hwdesign.timing.estimate import decode_step, decode_steps
 from hwdesign.timing.layouts import layouts
 
 WAYS = ("tp", "kvp", "dp", "ep", "pp")
+MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
 
 
 def as_model(source):
-    """A model from whatever names one.
+    """The model itself, or that of a shipped name, a config.json or a parsed config.
 
-    Parameters
-    ----------
-    source : Model, str, path or dict
-        The model itself, the name of a shipped config, the path of a config.json, or the parsed
-        config.
-
-    Returns
-    -------
-    Model
-        One from a config.json bears the name of its folder, also of the current one.
+    One from a config.json bears the name of its folder, also of the current one.
 
     Raises
     ------
@@ -59,40 +51,37 @@ def as_model(source):
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
-    try:  # no link is followed: in a cache of the hub it leads to a file without a name
-        return Model.from_config(
-            os.path.abspath(source) if Path(source).stem == "config" else source
-        )
+    path = source
+    if Path(source).stem == "config":
+        # No link is followed: in a cache of the hub it leads to a file without a name.
+        path = os.path.abspath(source)
+    try:
+        return Model.from_config(path)
     except FileNotFoundError:
-        said = Path(source).name.removesuffix(".json").lower()
-        near = difflib.get_close_matches(said, config.names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
-        what = f"there is no file '{visible(str(source), 200)}'"
-        raise ValueError(
-            f"model must be the path of a config.json or a shipped name: {what}; {hint}"
-        ) from None
+        raise ValueError(_no_such_model(source)) from None
+
+
+def _no_such_model(source):
+    """What to say where there is no such file, with the shipped name that is nearest."""
+    name = Path(source).name.removesuffix(".json").lower()
+    near = difflib.get_close_matches(name, config.names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
+    return (
+        "model must be the path of a config.json or a shipped name: there is no file "
+        f"'{visible(str(source), 200)}'; {hint}"
+    )
 
 
 def config_path(source):
-    """Where a config lies.
+    """Where a config lies: in the package where it is the name of a shipped one.
 
-    Parameters
-    ----------
-    source : str or path
-        As `as_model` takes it.
-
-    Returns
-    -------
-    Path
-        Of the file in the package where it is the name of a shipped config.
-
-    Examples
-    --------
     >>> config_path("gpt2").name, config_path("models/x/config.json").name
     ('gpt2.json', 'config.json')
     """
-    shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
-    return Path(str(shipped)) if source in config.names() else Path(source)
+    if source in config.names():
+        shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
+        return Path(str(shipped))
+    return Path(source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,22 +127,8 @@ class Case:
 
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
-        model, plans = as_model(self.model), {"attention": self.attention, "ffn": self.ffn}
-        for name, plan in plans.items():
-            if not isinstance(plan, Plan | None):
-                raise ValueError(
-                    f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}"
-                )
-        attention, ffn = (plan or Plan() for plan in plans.values())
-        if attention.gpus != ffn.gpus:
-            told = f"got {attention.gpus} and {ffn.gpus}: {plan_text(attention, ffn)}"
-            raise ValueError(f"attention and ffn must use the same GPUs, {told}")
-        same_gpus(attention, ffn)
-        if attention.ep > 1 or attention.gather or ffn.kvp > 1:
-            raise ValueError(
-                "attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got "
-                f"{plan_text(attention, ffn)}"
-            )
+        model = as_model(self.model)
+        attention, ffn = _plans(self.attention, self.ffn)
         values = {
             "model": model,
             "device": as_device(self.device),
@@ -165,21 +140,23 @@ class Case:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        if self.recipe.math.rate not in self.device.dense_peak:
-            peaks = ", ".join(self.device.dense_peak)
+        self._refuse_what_cannot_be()
+
+    def _refuse_what_cannot_be(self):
+        device, stages, layers = self.device, self.attention.pp, len(self.model.blocks)
+        if self.recipe.math.rate not in device.dense_peak:
             raise ValueError(
-                f"recipe must multiply in a format of {self.device.name} ({peaks}), got "
-                f"{self.recipe.name!r}"
+                f"recipe must multiply in a format of {device.name} "
+                f"({', '.join(device.dense_peak)}), got {self.recipe.name!r}"
             )
-        if attention.pp > len(self.model.blocks):
+        if stages > layers:
             raise ValueError(
-                f"pp must be <= the {len(self.model.blocks)} layers of {self.model.name}, got "
-                f"{attention.pp}"
+                f"pp must be <= the {layers} layers of {self.model.name}, got {stages}"
             )
-        if self.gpus > 1 and not self.device.link_bandwidth:
+        if self.gpus > 1 and not device.link_bandwidth:
             raise ValueError(
                 f"device must have a link to share a model over {self.gpus} GPUs, got "
-                f"{self.device.name} without one"
+                f"{device.name} without one"
             )
 
     @property
@@ -189,11 +166,11 @@ class Case:
 
     @functools.cached_property
     def refusal(self):
-        """Why the plans cannot run this model, in words; None if they can."""
+        """The `PlanError` that says why the plans cannot run this model; None if they can."""
         try:
             step(self.model, batch=1, context=1, attention=self.attention, ffn=self.ffn)
-        except ValueError as error:
-            return str(error)
+        except PlanError as error:
+            return error.with_traceback(None)
         return None
 
     @functools.cached_property
@@ -201,18 +178,22 @@ class Case:
         """Time of the decode step, None where the plans cannot run."""
         if self.refusal:
             return None
-        load = {
-            "batch": self.batch,
-            "context": self.context,
-            "attention": self.attention,
-            "ffn": self.ffn,
-        }
-        return decode_step(self.model, self.device, self.recipe, **load)
+        return decode_step(
+            self.model,
+            self.device,
+            self.recipe,
+            batch=self.batch,
+            context=self.context,
+            attention=self.attention,
+            ffn=self.ffn,
+        )
 
     @property
     def seconds(self):
         """Time of the decode step [s], None where the plans cannot run."""
-        return self.breakdown and float(self.breakdown.seconds)
+        if self.breakdown is None:
+            return None
+        return float(self.breakdown.seconds)
 
     def gain(self, other):
         """Share of the step that another case saves [dimensionless]."""
@@ -220,10 +201,10 @@ class Case:
 
     def layouts(self):
         """Pairs of plans over the same GPUs and stages, as a list."""
-        stages = {"pp": self.attention.pp}
+        stages = self.attention.pp
         return [
-            (replace(a, **stages), replace(f, **stages))
-            for a, f in layouts(self.model, self.gpus // self.attention.pp)
+            (replace(attention, pp=stages), replace(ffn, pp=stages))
+            for attention, ffn in layouts(self.model, self.gpus // stages)
         ]
 
     def fastest(self, pairs):
@@ -232,117 +213,142 @@ class Case:
         """
         load = {"batch": self.batch, "context": self.context}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
-        fitted = self.breakdown.feasible if self.breakdown else any(s.feasible for s in steps)
-        timed = [(float(s.seconds), i) for i, s in enumerate(steps) if s.feasible or not fitted]
-        if not timed:
+        if self.breakdown is None:
+            must_fit = any(timed.feasible for timed in steps)
+        else:
+            must_fit = self.breakdown.feasible
+        best, least = None, math.inf
+        for pair, timed in zip(pairs, steps, strict=True):
+            if timed.seconds < least and (timed.feasible or not must_fit):
+                best, least = pair, timed.seconds
+        if best is None:
             return None
-        attention, ffn = pairs[min(timed)[1]]
+        attention, ffn = best
         return replace(self, attention=attention, ffn=ffn)
 
     def low(self, part):
         """Format of a part's weights."""
-        return (
-            self.recipe.weights
-            if part in self.model.low_precision_parts(self.recipe)
-            else as_recipe("bf16").weights
+        if part in self.model.low_precision_parts(self.recipe):
+            return self.recipe.weights
+        return as_recipe("bf16").weights
+
+
+def _plans(attention, ffn):
+    """Both plans of a case, one GPU where there is none; refuses pairs that cannot be."""
+    for name, plan in (("attention", attention), ("ffn", ffn)):
+        if not isinstance(plan, Plan | None):
+            raise ValueError(f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}")
+    attention, ffn = attention or Plan(), ffn or Plan()
+    if attention.gpus != ffn.gpus:
+        raise ValueError(
+            f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: "
+            f"{plan_text(attention, ffn)}"
         )
+    same_gpus(attention, ffn)
+    if attention.ep > 1 or attention.gather or ffn.kvp > 1:
+        raise ValueError(
+            "attention takes tp, kvp, dp, pp and ffn tp, ep, dp, pp, gather, got "
+            f"{plan_text(attention, ffn)}"
+        )
+    return attention, ffn
 
 
 def change(case, **changes):
-    """A case with other values.
+    """A case with other values; None where its plans cannot run, or do not fit into memory although
+    those of `case` do.
 
-    Parameters
-    ----------
-    case : Case
-        Where to start.
-    **changes
-        Fields of `Case` to replace.
+    >>> case = Case(model=Model.from_config("llama-3.1-8b"))
+    >>> change(case, attention=Plan(tp=3), ffn=Plan(tp=3)) is None
+    True
+    """
+    plan = changes.get("attention", case.attention)
+    model = changes.get("model", case.model)
+    if plan.pp > len(model.blocks):
+        return None
+    new = replace(case, **changes)
+    if new.refusal:
+        return None
+    fits_before = case.breakdown is None or case.breakdown.feasible
+    if fits_before and not new.breakdown.feasible:
+        return None
+    return new
 
-    Returns
-    -------
-    Case or None
-        The new case; None where its plans cannot run or do not fit into memory although those of
-        `case` do.
+
+def enough(case):
+    """The same kind of plan over the fewest GPUs that hold a model which does not fit.
+
+    Ways of tensor parallelism for attention are doubled up to 64, and so is what the feed-forward
+    part is cut by; None where no such plan holds it.
 
     Examples
     --------
-    >>> change(
-    ...     Case(model=Model.from_config("llama-3.1-8b")), attention=Plan(tp=3), ffn=Plan(tp=3)
-    ... ) is None
-    True
+    >>> enough(Case(model="deepseek-r1", recipe="nvfp4")).gpus
+    2
     """
-    plan, model = changes.get("attention", case.attention), changes.get("model", case.model)
-    if plan.pp > len(model.blocks) or (new := replace(case, **changes)).refusal:
-        return None
-    fitted = case.breakdown is None or case.breakdown.feasible
-    return None if fitted and not new.breakdown.feasible else new
+    way = "ep" if case.ffn.ep > case.ffn.tp else "tp"
+    times = 2
+    while case.attention.tp * times <= MOST_WAYS:
+        attention = replace(case.attention, tp=case.attention.tp * times)
+        ffn = replace(case.ffn, **{way: getattr(case.ffn, way) * times})
+        try:
+            new = replace(case, attention=attention, ffn=ffn)
+        except ValueError:  # a device without a link
+            return None
+        if new.breakdown and new.breakdown.feasible:
+            return new
+        times *= 2
+    return None
+
+
+def ways_text(plan):
+    """The ways of one plan as the command line takes them; stages apart, and those of 1.
+
+    >>> ways_text(Plan(tp=8, kvp=4, pp=2)), ways_text(Plan(pp=2))
+    ('tp=8,kvp=4', 'tp=1')
+    """
+    words = []
+    for way in WAYS:
+        ways = getattr(plan, way)
+        if way != "pp" and ways > 1:
+            words.append(f"{way}={ways}")
+    if not words:
+        words.append("tp=1")
+    if plan.gather:
+        words.append("gather")
+    return ",".join(words)
 
 
 def plan_text(attention, ffn):
     """Two plans as the command line takes them.
 
-    Parameters
-    ----------
-    attention, ffn : Plan
-        Plans of the two parts.
-
-    Returns
-    -------
-    str
-        Ways of 1 are left out, and so is what both parts share.
-
-    Examples
-    --------
-    >>> (
-    ...     plan_text(Plan(tp=8, kvp=4), Plan(ep=32)),
-    ...     plan_text(Plan(), Plan()),
-    ...     plan_text(Plan(tp=8, pp=4), Plan(tp=8, pp=4)),
-    ... )
-    ('--attention tp=8,kvp=4 --ffn ep=32', 'one GPU', '--attention tp=8 --ffn tp=8 --pp 4')
+    >>> plan_text(Plan(tp=8, kvp=4), Plan(ep=32)), plan_text(Plan(), Plan())
+    ('--attention tp=8,kvp=4 --ffn ep=32', 'one GPU')
+    >>> plan_text(Plan(tp=8, pp=4), Plan(tp=8, pp=4))
+    '--attention tp=8 --ffn tp=8 --pp 4'
     """
     if attention.gpus == ffn.gpus == 1:
         return "one GPU"
-    parts = []
-    for name, plan in (("attention", attention), ("ffn", ffn)):
-        ways = [
-            f"{way}={getattr(plan, way)}" for way in WAYS if way != "pp" and getattr(plan, way) > 1
-        ] or ["tp=1"]
-        parts.append(f"--{name} {','.join([*ways, *(['gather'] if plan.gather else [])])}")
-    return " ".join([*parts, *([f"--pp {attention.pp}"] if attention.pp > 1 else [])])
+    text = f"--attention {ways_text(attention)} --ffn {ways_text(ffn)}"
+    if attention.pp > 1:
+        text += f" --pp {attention.pp}"
+    return text
 
 
 def parse_plan(name, text):
-    """A plan from its text.
+    """A plan from its ways, ``"tp=8,kvp=4"``; "gather" stands alone, and an error names `name`.
 
-    Parameters
-    ----------
-    name : str
-        Argument to name in an error.
-    text : str
-        Ways by name, ``"tp=8,kvp=4"``; "gather" stands alone.
-
-    Returns
-    -------
-    Plan
-        Ways that are not named are 1.
-
-    Raises
-    ------
-    ValueError
-        If a way is unknown, named twice or no whole number >= 1.
-
-    Examples
-    --------
     >>> parse_plan("ffn", "tp=2,ep=4").gpus
     8
     """
+    known = WAYS[:-1]
     found = {}
     for item in text.split(","):
-        way, _, value = (x.strip() for x in item.partition("="))
-        if way in found or way not in (*WAYS[:-1], "gather"):
-            known = f"{', '.join(WAYS[:-1])} and gather"
+        way, _, value = item.partition("=")
+        way, value = way.strip(), value.strip()
+        if way in found or way not in (*known, "gather"):
             raise ValueError(
-                f"{name} must be ways like tp=8,kvp=4 out of {known}, each once, got {text!r}"
+                f"{name} must be ways like tp=8,kvp=4 out of {', '.join(known)} and gather, "
+                f"each once, got {text!r}"
             )
         if way == "gather" and not value:
             found[way] = True
@@ -356,46 +362,36 @@ def parse_plan(name, text):
 
 
 def short_plans(*, tp=1, kvp=1, dp=1, ep=1, pp=1):
-    """Both plans from one number for each way.
+    """Both plans from one number for each way, as the options of vLLM and SGLang.
 
-    Parameters
-    ----------
-    tp, kvp, dp : int
-        Ways of attention, whose product is the GPUs of a stage.
-    ep : int
-        Ways of the experts over the same GPUs; what is left of them splits each expert (tensor
-        parallel).
-    pp : int
-        Pipeline stages.
-
-    Returns
-    -------
-    tuple of Plan
-        Attention and ffn; without experts spread, data-parallel groups are whole copies of the
-        model.
+    The product of tp, kvp and dp is the GPUs of a stage. Experts are spread over `ep` of them, and
+    what is left of them splits each expert (tensor parallel); without experts spread, data-parallel
+    groups are whole copies of the model.
 
     Raises
     ------
     ValueError
         If `ep` does not divide the GPUs of a stage.
 
-    Notes
-    -----
-    Source: the options of vLLM and SGLang, which take the same GPUs for both parts.
-
     Examples
     --------
     >>> [p.gpus for p in short_plans(tp=8, ep=8)], short_plans(tp=8, ep=2)[1].tp
     ([8, 8], 4)
     """
-    attention, (ep,) = Plan(tp=tp, kvp=kvp, dp=dp, pp=pp), whole(ep=ep)
+    attention = Plan(tp=tp, kvp=kvp, dp=dp, pp=pp)
+    (ep,) = whole(ep=ep)
     gpus = attention.gpus // attention.pp
     if gpus % ep:
-        more, verb = ep // math.gcd(gpus, ep), "add" if gpus == 1 else "take"
-        hint = f"{verb} --tp {attention.tp * more} or --dp {attention.dp * more}"
-        raise ValueError(
-            f"ep must divide the {gpus} GPU{'s' * (gpus > 1)} of tp x kvp x dp, got {ep}: {hint}"
-        )
-    return attention, Plan(tp=gpus // ep, ep=ep, pp=pp) if ep > 1 else Plan(
-        tp=gpus // dp, dp=dp, pp=pp
+        raise ValueError(_ep_does_not_divide(attention, gpus, ep))
+    if ep > 1:
+        return attention, Plan(tp=gpus // ep, ep=ep, pp=pp)
+    return attention, Plan(tp=gpus // dp, dp=dp, pp=pp)
+
+
+def _ep_does_not_divide(attention, gpus, ep):
+    more = ep // math.gcd(gpus, ep)
+    verb, noun = ("add", "GPU") if gpus == 1 else ("take", "GPUs")
+    return (
+        f"ep must divide the {gpus} {noun} of tp x kvp x dp, got {ep}: "
+        f"{verb} --tp {attention.tp * more} or --dp {attention.dp * more}"
     )

@@ -1,36 +1,19 @@
-"""The design checklist: seven verdicts for a model on a device, with what each fix makes worse."""
+"""The design checklist: a verdict of each guideline on a model and a device, with what each fix
+makes worse.
+"""
 
 import functools
 from dataclasses import dataclass, replace
 
 from hwdesign.advice.case import Case
-from hwdesign.advice.rules import RULES
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.safe import visible
-from hwdesign.advice.verdict import RANK, Limits, percent
-
-TITLES = {
-    1: "Near-square matrices, no tiny N or K",
-    2: "Dimensions in multiples of 128, better 256 or 512",
-    3: "Wide over deep",
-    4: "Low precision",
-    5: "Wide expert parallelism",
-    6: "Regular layer patterns for pipelines",
-    7: "Attention and feed-forward part decoupled",
-}
-CHAPTERS = {
-    1: "01_near_square",
-    2: "02_tile_alignment",
-    3: "03_wide_over_deep",
-    4: "04_low_precision",
-    5: "05_expert_parallelism",
-    6: "06_pipeline_patterns",
-    7: "07_decoupled_attention",
-}
+from hwdesign.advice.verdict import RANK, Limits, percent, worst
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Checklist:
-    """Seven verdicts about a case; `print` shows them, one a line.
+    """The verdicts about a case; `print` shows them, one a line.
 
     Parameters
     ----------
@@ -55,7 +38,9 @@ class Checklist:
     @property
     def fits(self):
         """Whether weights and cache fit into memory; None where the plans cannot run the model."""
-        return self.case.breakdown and bool(self.case.breakdown.feasible)
+        if self.case.breakdown is None:
+            return None
+        return bool(self.case.breakdown.feasible)
 
     @property
     def status(self):
@@ -66,66 +51,56 @@ class Checklist:
 
     def status_without(self, ignored):
         """The status where the verdicts of some guidelines do not count; memory always does."""
-        counted = [v.status for v in self.verdicts if v.guideline not in ignored and RANK[v.status]]
-        return "fail" if self.fits is False else max(counted, key=RANK.get, default="ok")
+        if self.fits is False:
+            return "fail"
+        return worst(
+            verdict.status
+            for verdict in self.verdicts
+            if verdict.guideline not in ignored and RANK[verdict.status] > 0
+        )
 
     def __repr__(self):
         return f"<Checklist {self._title}>"
 
     def __str__(self):
-        wide = max(len(v.status) for v in self.verdicts)
-        lines = (
-            f"{v.guideline} {v.status:<{wide}}  {'; '.join(map(_short, v.findings)) or v.reason}"
-            for v in self.verdicts
-        )
-        return "\n".join([self._title, *lines])
+        wide = max(len(verdict.status) for verdict in self.verdicts)
+        lines = [self._title]
+        for verdict in self.verdicts:
+            told = "; ".join(map(_short, verdict.findings)) or verdict.reason
+            lines.append(f"{verdict.guideline} {verdict.status:<{wide}}  {told}")
+        return "\n".join(lines)
 
     @property
     def _title(self):
-        case, unfit = self.case, ", does not fit" if self.fits is False else ""
-        gpus = f"{case.gpus} x " if case.gpus > 1 else ""
-        return f"{visible(case.model.name)} on {gpus}{case.device.name}{unfit}: {self.status}"
+        where = self.case.device.name
+        if self.case.gpus > 1:
+            where = f"{self.case.gpus} x {where}"
+        if self.fits is False:
+            where += ", does not fit"
+        return f"{visible(self.case.model.name)} on {where}: {self.status}"
 
     @property
     def findings(self):
         """All findings, in the order of the guidelines."""
-        return tuple(f for v in self.verdicts for f in v.findings)
+        return tuple(finding for verdict in self.verdicts for finding in verdict.findings)
 
 
 def _short(finding):
-    cost = "" if finding.cost is None else f", {percent(finding.cost)}"
-    return (
-        f"{finding.dimension} {finding.value}{cost}: "
-        f"{finding.fix.text if finding.fix else 'no fix found'}"
-    )
+    """A finding in half a line."""
+    told = f"{finding.dimension} {finding.value}"
+    if finding.cost is not None:
+        told += f", {percent(finding.cost)}"
+    fix = finding.fix.text if finding.fix else "no fix found"
+    return f"{told}: {fix}"
 
 
 def verdicts(case, limits):
-    """The seven verdicts about a case, without what their fixes make worse.
+    """The verdicts of all guidelines about a case, without what their fixes make worse.
 
-    Parameters
-    ----------
-    case : Case
-        What is judged.
-    limits : Limits
-        From which cost on a verdict is a warning and a failure [dimensionless].
-
-    Returns
-    -------
-    tuple of Verdict
-        In the order of the guidelines.
-
-    Notes
-    -----
-    Source: `hwdesign.advice.rules`.
-
-    Examples
-    --------
-    >>> from hwdesign.models import config
-    >>> len(verdicts(Case(model=config.load("gpt2")), Limits()))
-    7
+    >>> len(verdicts(Case(model="gpt2"), Limits())) == len(GUIDELINES)
+    True
     """
-    return tuple(rule(case, limits) for rule in RULES.values())
+    return tuple(guideline.judge(case, limits) for guideline in GUIDELINES.values())
 
 
 def checklist(case, limits=None):
@@ -142,7 +117,7 @@ def checklist(case, limits=None):
     Returns
     -------
     Checklist
-        Seven verdicts; each fix says which other verdicts it makes worse.
+        A verdict of each guideline; each fix says which other verdicts it makes worse.
 
     Raises
     ------
@@ -168,20 +143,26 @@ def checklist(case, limits=None):
             f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}"
         )
     limits = limits or Limits()
-    found = verdicts(case, limits)
-    later = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix
+    before = verdicts(case, limits)
+    judged = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix
+    done = []
+    for verdict in before:
+        findings = []
+        for finding in verdict.findings:
+            if finding.fix:
+                worsens = _worsened(before, judged(finding.fix.case))
+                finding = replace(finding, fix=replace(finding.fix, worsens=worsens))
+            findings.append(finding)
+        done.append(replace(verdict, findings=tuple(findings)))
+    return Checklist(case=case, limits=limits, verdicts=tuple(done))
 
-    def told(finding):
-        if not finding.fix:
-            return finding
-        pairs = zip(found, later(finding.fix.case), strict=True)
-        pairs = [
-            (b, a) for b, a in pairs if b.status != "not modelled"
-        ]  # what could not be judged did not get worse
-        worse = tuple(
-            (b.guideline, b.status, a.status) for b, a in pairs if RANK[a.status] > RANK[b.status]
-        )
-        return replace(finding, fix=replace(finding.fix, worsens=worse))
 
-    done = tuple(replace(v, findings=tuple(told(f) for f in v.findings)) for v in found)
-    return Checklist(case=case, limits=limits, verdicts=done)
+def _worsened(before, after):
+    """(guideline, status before, status after) of each verdict that got worse; what could not be
+    judged before did not.
+    """
+    found = []
+    for old, new in zip(before, after, strict=True):
+        if old.status != "not modelled" and RANK[new.status] > RANK[old.status]:
+            found.append((old.guideline, old.status, new.status))
+    return tuple(found)

@@ -1,9 +1,11 @@
 """Reports on the design checklist, written as text, Markdown, JSON, SARIF or HTML."""
 
 import json
+from importlib import resources
 
 from hwdesign import __version__
 from hwdesign._check import choice
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_html import page
 from hwdesign.advice.report_sarif import sarif
 from hwdesign.advice.report_text import markdown, text
@@ -14,31 +16,40 @@ FORMATS = ("text", "markdown", "json", "sarif", "html")
 def as_object(reports, errors=()):
     """Reports as one plain object, described by report.schema.json.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        What to tell.
-    errors : sequence of str
-        Configs that could not be judged, and why.
+    `errors` are configs that could not be judged, and why.
 
-    Returns
-    -------
-    dict
-        Numbers with their units in the keys' names.
-
-    Examples
-    --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> as_object([judge("gpt2")])["reports"][0]["status"]
     'fail'
     """
-    tool = {"name": "hwdesign", "version": __version__}
     return {
         "version": 1,
-        "tool": tool,
+        "tool": {"name": "hwdesign", "version": __version__},
         "reports": [report.facts for report in reports],
         "errors": list(errors),
     }
+
+
+def schema():
+    """The schema of `as_object`: report.schema.json, in which all that the table of guidelines
+    decides is written anew.
+
+    >>> schema()["$defs"]["guideline"]["maximum"]
+    7
+    """
+    file = resources.files("hwdesign.advice").joinpath("report.schema.json")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    parts = found["$defs"]
+    parts["guideline"]["maximum"] = max(GUIDELINES)
+    verdicts = parts["report"]["properties"]["verdicts"]
+    verdicts["minItems"] = verdicts["maxItems"] = len(GUIDELINES)
+    dimensions = []
+    for guideline in GUIDELINES.values():
+        for dimension in guideline.blames:
+            if dimension not in dimensions:
+                dimensions.append(dimension)
+    parts["finding"]["properties"]["dimension"]["enum"] = dimensions
+    return found
 
 
 def render(reports, form, *, errors=(), width=100, colour=False):
@@ -47,7 +58,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     Parameters
     ----------
     reports : sequence of Report
-        What to tell, each by `hwdesign.advice.report_facts.judge`.
+        What to tell, each by `hwdesign.advice.judge.judge`.
     form : str
         "text", "markdown", "json", "sarif" or "html".
     errors : sequence of str
@@ -69,19 +80,16 @@ def render(reports, form, *, errors=(), width=100, colour=False):
 
     Examples
     --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> render([judge("gpt2")], "json").count("cost_share")
     2
     """
-    if choice("format", form, FORMATS) == "text":
+    choice("format", form, FORMATS)
+    if form == "text":
         return text(reports, errors, width=width, colour=colour)
-    if form in ("json", "sarif"):
-        return (
-            json.dumps(
-                (sarif if form == "sarif" else as_object)(reports, errors),
-                indent=1,
-                allow_nan=False,
-            )
-            + "\n"
-        )
-    return (markdown if form == "markdown" else page)(reports, errors)
+    if form == "markdown":
+        return markdown(reports, errors)
+    if form == "html":
+        return page(reports, errors)
+    whole = sarif(reports, errors) if form == "sarif" else as_object(reports, errors)
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"

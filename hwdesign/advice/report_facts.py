@@ -4,17 +4,15 @@ formats for people share.
 
 import functools
 import importlib.metadata
-import os
-import warnings
+import re
+from collections import Counter
 from dataclasses import dataclass
 
-from hwdesign.advice.case import Case, as_model, plan_text
-from hwdesign.advice.checklist import CHAPTERS, TITLES, Checklist, checklist
-from hwdesign.advice.report_words import PUZZLES, changes, enough
+from hwdesign.advice.case import enough, plan_text
+from hwdesign.advice.checklist import Checklist
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import percent
-from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import RECIPES
 from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 from hwdesign.units import fmt
 
@@ -29,7 +27,7 @@ SHAPE = {
     "warn": "; a warning for the shape alone",
     "fail": "; a failure since engines refuse the shape",
 }
-SHARE = {6: "a prompt's time, in which GPUs wait"}
+LABELS = {"vocab_size": "vocabulary"}
 OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
 SIZES = {  # of the blocks, by their names in a machine-readable change
@@ -56,6 +54,7 @@ class Report:
 
     Examples
     --------
+    >>> from hwdesign.advice.judge import judge
     >>> judge("gpt2").status, judge("gpt2").facts["step_seconds"] > 0
     ('fail', True)
     """
@@ -81,55 +80,56 @@ class Report:
         """
         if self.checklist.fits is not False:
             return ""
-        case, used = self.checklist.case, self.facts["memory_bytes"] / 1e9
-        used = f"{used:.3g}" if used < 1000 else f"{used:.0f}"
-        more = enough(case)
-        held = f"; {more.gpus} GPUs hold it: {plan_text(more.attention, more.ffn)}" if more else ""
-        return (
-            f"needs {used} of {self.facts['capacity_bytes'] / 1e9:.3g} GB on the fullest "
-            f"GPU, weights and cache{held}"
-        )
+        used, room = self.facts["memory_bytes"] / 1e9, self.facts["capacity_bytes"] / 1e9
+        shown = f"{used:.3g}" if used < 1000 else f"{used:.0f}"
+        need = f"needs {shown} of {room:.3g} GB on the fullest GPU, weights and cache"
+        larger = enough(self.checklist.case)
+        if larger:
+            need += f"; {larger.gpus} GPUs hold it: {plan_text(larger.attention, larger.ffn)}"
+        return need
 
     @property
     def title(self):
         """Model, GPUs and what is loudest about them, as (name, rest)."""
-        case, fits = self.checklist.case, self.facts["fits"]
-        gpus = f"{case.gpus} x " if case.gpus > 1 else ""
-        return visible(
-            case.model.name
-        ), f"on {gpus}{case.device.name}{', DOES NOT FIT' if fits is False else ''}"
+        case = self.checklist.case
+        where = case.device.name
+        if case.gpus > 1:
+            where = f"{case.gpus} x {where}"
+        if self.facts["fits"] is False:
+            where += ", DOES NOT FIT"
+        return visible(case.model.name), f"on {where}"
 
     @property
     def loud(self):
         """Labels of the head that nobody may overlook, as a set."""
-        return (
-            {"step"} if self.checklist.case.refusal else set() if self.facts["fits"] else {"memory"}
-        )
+        if self.checklist.case.refusal:
+            return {"step"}
+        return set() if self.facts["fits"] else {"memory"}
 
     @functools.cached_property
     def facts(self):
         """Everything as plain values whose names carry the unit, see report.schema.json; texts of
         others are made visible.
         """
-        case, spent, limits = (
-            self.checklist.case,
-            self.checklist.case.breakdown,
-            self.checklist.limits,
-        )
-        model = case.model
-        sizes = {
-            "parameters": model.parameters,
-            "layers": len(model.blocks),
-            "hidden_size": model.hidden_size,
-        }
-        notes = [
-            *self.warned,
-            *([f"uncalibrated: {'; '.join(spent.notes)}"] if spent and spent.notes else []),
-        ]
+        case, limits = self.checklist.case, self.checklist.limits
+        model, refusal, memory = case.model, None, None
+        notes = list(self.warned)
+        if case.refusal:
+            refusal = visible(str(case.refusal), 500)
+        else:
+            memory = float(case.breakdown.memory)
+            if case.breakdown.notes:
+                notes.append(_uncalibrated(case.breakdown.notes))
         return {
             "config": visible(self.source, 4096),
             "status": self.status,
-            "model": {"name": visible(model.name), **sizes, "vocab_size": model.vocab_size},
+            "model": {
+                "name": visible(model.name),
+                "parameters": model.parameters,
+                "layers": len(model.blocks),
+                "hidden_size": model.hidden_size,
+                "vocab_size": model.vocab_size,
+            },
             "device": case.device.name,
             "recipe": case.recipe.name,
             "recipe_from": self.recipe_from,
@@ -143,10 +143,10 @@ class Report:
             "defaults": list(self.defaults),
             "ignored_guidelines": list(self.ignored),
             "step_seconds": case.seconds,
-            "memory_bytes": spent and float(spent.memory),
+            "memory_bytes": memory,
             "capacity_bytes": float(case.device.memory_capacity),
             "fits": self.checklist.fits,
-            "refusal": case.refusal and visible(case.refusal, 500),
+            "refusal": refusal,
             "notes": [visible(note, 500) for note in notes],
             "verdicts": [_verdict(verdict) for verdict in self.checklist.verdicts],
         }
@@ -159,60 +159,53 @@ class Report:
             name: " (default)" if name in self.defaults else "" for name in (*OPTIONS, "limits")
         }
         gpus = f": {case.gpus} GPUs" if case.gpus > 1 else ""
-        limits = (
-            f"warning from {100 * facts['warn_share']:g} %, failure from "
-            f"{100 * facts['fail_share']:g} % of the step"
-        )
         yield "config", facts["config"]
         size = f"{len(case.model.blocks)} layers, hidden size {case.model.hidden_size}"
         yield "size", f"{fmt(case.model.parameters, ' parameters')}, {size}"
         yield "device", case.device.name + said["device"]
         yield "recipe", f"{case.recipe.name} ({ORIGIN[self.recipe_from]})"
         yield "plans", plan_text(case.attention, case.ffn) + gpus + said["attention"]
-        yield (
-            "load",
-            f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}",
-        )
-        if case.refusal:
-            yield "step", f"THE PLANS CANNOT RUN IT: {facts['refusal']}"
-        else:
-            used, room = facts["memory_bytes"] / 1e9, facts["capacity_bytes"] / 1e9
-            yield "step", f"{fmt(case.seconds, 's')} for one token of each sequence"
-            if facts["fits"]:
-                yield (
-                    "memory",
-                    f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits",
-                )
-            else:
-                yield (
-                    "memory",
-                    f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory",
-                )
+        load = f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}"
+        yield "load", load
+        yield from self._step_and_memory()
+        warn, fail = 100 * facts["warn_share"], 100 * facts["fail_share"]
+        limits = f"warning from {warn:g} %, failure from {fail:g} % of the step"
         yield "limits", limits + said["limits"]
         if self.ignored:
-            yield (
-                "ignored",
-                f"guideline{'s' * (len(self.ignored) > 1)} "
-                f"{', '.join(map(str, self.ignored))}, as asked",
-            )
-        yield from (("note", note) for note in facts["notes"])
+            noun = "guidelines" if len(self.ignored) > 1 else "guideline"
+            yield "ignored", f"{noun} {', '.join(map(str, self.ignored))}, as asked"
+        for note in facts["notes"]:
+            yield "note", note
+
+    def _step_and_memory(self):
+        facts, case = self.facts, self.checklist.case
+        if case.refusal:
+            yield "step", f"THE PLANS CANNOT RUN IT: {facts['refusal']}"
+            return
+        yield "step", f"{fmt(case.seconds, 's')} for one token of each sequence"
+        if facts["fits"]:
+            used, room = facts["memory_bytes"] / 1e9, facts["capacity_bytes"] / 1e9
+            told = f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits"
+        else:
+            told = f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory"
+        yield "memory", told
 
     @property
     def summary(self):
         """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in
         words.
         """
-        parts = [] if self.checklist.fits is not False else ["does not fit: FAIL"]
-        for ignored in (False, True):
-            found = [
-                v["status"]
-                for v in self.facts["verdicts"]
-                if (v["guideline"] in self.ignored) is ignored
-            ]
-            counts = ", ".join(
-                f"{found.count(status)} {status}" for status in SUMMED if status in found
-            )
-            parts += [f"{'ignored: ' * ignored}{counts}"] if counts else []
+        counted, ignored = [], []
+        for verdict in self.facts["verdicts"]:
+            group = ignored if verdict["guideline"] in self.ignored else counted
+            group.append(verdict["status"])
+        parts = []
+        if self.checklist.fits is False:
+            parts.append("does not fit: FAIL")
+        if counted:
+            parts.append(_counts(counted))
+        if ignored:
+            parts.append(f"ignored: {_counts(ignored)}")
         return "; ".join(parts)
 
     def mark(self, guideline):
@@ -221,198 +214,170 @@ class Report:
 
     def why(self, verdict):
         """The reason of a verdict; why plans cannot run stands in the head."""
-        refused = self.facts["refusal"] and verdict["status"] == "not modelled"
-        return "the plans cannot run this model" if refused else verdict["reason"]
+        if self.facts["refusal"] and verdict["status"] == "not modelled":
+            return "the plans cannot run this model"
+        return verdict["reason"]
 
     def details(self, finding, guideline):
         """A finding's rule, cost, fix and price, as pairs of a label and a text."""
-        fix = finding["fix"]
         yield "rule", finding["rule"]
-        cost, status = finding["cost_share"], finding["status"]
-        shape = cost is not None and cost < self.facts[f"{status}_share"]
-        yield (
-            "cost",
-            "unknown"
-            if cost is None
-            else f"{percent(cost)} of {SHARE.get(guideline, 'the step')}" + SHAPE[status] * shape,
-        )
-        yield "fix", fix["text"] if fix else "none found"
-        if not fix:
+        yield "cost", self._cost(finding, guideline)
+        fix = finding["fix"]
+        if fix is None:
+            yield "fix", "none found"
             return
-        if changed := changes(fix):
+        yield "fix", fix["text"]
+        changed = changes(fix)
+        if changed:
             yield "change", changed
-        price = {
-            "width": fix["width_share"] or None,
-            "parameters": fix["parameters_share"],
-            "step": fix["step_share"],
-        }
-        words = [f"{name} {_signed(share)}" for name, share in price.items() if share is not None]
-        words += [f"step {fmt(fix['step_seconds'], 's')}"] if fix["step_share"] is None else []
-        worse = [
-            f"guideline {w['guideline']} worse: {w['before']} -> {w['after']}"
-            for w in fix["worsens"]
-        ]
-        yield "price", f"{', '.join(words)}; makes {', '.join(worse) or 'no guideline worse'}"
-        if (
-            guideline in PUZZLES
-            and None not in (cost, fix["step_share"])
-            and abs(cost + fix["step_share"]) >= 5e-4
-        ):
-            yield "note", PUZZLES[guideline]
-        if new := [
-            note
-            for note in fix["notes"]
-            if note not in getattr(self.checklist.case.breakdown, "notes", ())
-        ]:
-            yield "note", f"uncalibrated: {'; '.join(new)}"
+        yield "price", _price(fix)
+        puzzle = GUIDELINES[guideline].puzzle
+        known = finding["cost_share"] is not None and fix["step_share"] is not None
+        if puzzle and known and abs(finding["cost_share"] + fix["step_share"]) >= 5e-4:
+            yield "note", puzzle
+        before = self.checklist.case.breakdown
+        told = before.notes if before else ()
+        new = [note for note in fix["notes"] if note not in told]
+        if new:
+            yield "note", _uncalibrated(new)
+
+    def _cost(self, finding, guideline):
+        share, status = finding["cost_share"], finding["status"]
+        if share is None:
+            return "unknown"
+        told = f"{percent(share)} of {GUIDELINES[guideline].share_of}"
+        if share < self.facts[f"{status}_share"]:
+            told += SHAPE[status]
+        return told
 
 
-def judge(source, *, limits=None, ignore=(), **options):
-    """The report on a config.
+def changes(fix):
+    """Each size before and after a fix (as in report.schema.json), plans apart; empty where the
+    text of the fix names them all.
 
-    Parameters
-    ----------
-    source : str or path or dict
-        A config.json, the name of a shipped config, or the parsed config.
-    limits : Limits, optional
-        From which cost on [dimensionless] a verdict is a warning and a failure.
-    ignore : sequence of int
-        Guidelines that are judged, but do not count for the status.
-    **options
-        Fields of `Case`; None stands for its default.
+    Each number in the text stands for one change, so that equal numbers hide nothing.
 
-    Returns
-    -------
-    Report
-        The checklist and where each setting came from.
-
-    Raises
-    ------
-    ValueError
-        If a config, a name or a plan is refused, or the plans cannot run the model and no guideline
-        says why.
-
-    Examples
-    --------
-    >>> judge("llama-3.1-8b", device="H100_SXM", recipe="fp8").facts["defaults"]
-    ['attention', 'ffn', 'batch', 'context', 'limits']
+    >>> layers = {"before": 48, "after": 29}
+    >>> sizes = {"layers": layers, "query_heads": {"before": [32], "after": [40]}}
+    >>> changes({"text": "29 layers", "change": sizes})
+    'layers 48 -> 29, query heads 32 -> 40'
+    >>> changes({"text": "29 layers, 40 heads", "change": sizes})
+    ''
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model, device = as_model(source), as_device(given.get("device", Case.device))
-        recipe_from = (
-            "option" if "recipe" in given else "checkpoint" if model.quantization else "default"
-        )
-        known = [r.name for r in RECIPES.values() if r.math.rate in device.dense_peak]
-        if recipe_from == "checkpoint" and model.quantization not in known:
-            one = (
-                f"one of {', '.join(known)}, for {device.name} does not multiply the "
-                "checkpoint's format"
-            )
-            raise ValueError(f"recipe must be {one}, got {model.quantization!r}")
-        found = checklist(Case(**{**given, "model": model, "device": device}), limits)
-    case = found.case
-    if case.refusal and not found.findings:
-        raise ValueError(
-            f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: "
-            f"{case.refusal}"
-        )
-    source = os.fspath(source) if isinstance(source, str | os.PathLike) else visible(model.name)
-    defaults = tuple(
-        name
-        for name in (*OPTIONS, "limits")
-        if name not in given and not (name == "limits" and limits)
-    )
-    warned = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    told = {
-        "recipe_from": recipe_from,
-        "defaults": defaults,
-        "ignored": tuple(ignore),
-        "warned": warned,
-    }
-    return Report(source=source, checklist=found, **told)
+    untold = Counter(re.findall(r"\w+", fix["text"]))
+    words, all_named = [], True
+    for name, change in fix["change"].items():
+        if name in ("attention", "ffn", "layer_kinds"):
+            continue
+        before, after = _as_list(change["before"]), _as_list(change["after"])
+        new = Counter(str(value) for value in after if value not in before)
+        if not new or not new <= untold:
+            all_named = False
+        untold -= new
+        label = LABELS.get(name, name.replace("_", " "))
+        words.append(f"{label} {_values(before)} -> {_values(after)}")
+    return "" if all_named else ", ".join(words)
+
+
+def _as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def _values(values):
+    return " and ".join(map(str, values)) or "none"
 
 
 @functools.cache
 def chapter(guideline):
-    """Address of the chapter about a guideline, on the site that the package's metadata names.
+    """Address of the chapter about a guideline, on the site that the package's metadata name; None
+    where they name none, or the package is not installed.
 
-    Parameters
-    ----------
-    guideline : int
-        From 1 to 7.
-
-    Returns
-    -------
-    str or None
-        None where the package is not installed or its metadata name no site.
-
-    Notes
-    -----
-    Source: "Documentation" of [project.urls] in pyproject.toml.
-
-    Examples
-    --------
-    >>> (chapter(2) or "notebooks/02_tile_alignment.html").endswith(
-    ...     "notebooks/02_tile_alignment.html"
-    ... )
+    >>> address = chapter(2) or "notebooks/02_tile_alignment.html"
+    >>> address.endswith("notebooks/02_tile_alignment.html")
     True
     """
     try:
         urls = importlib.metadata.metadata("hwdesign").get_all("Project-URL") or []
     except importlib.metadata.PackageNotFoundError:
-        urls = []
-    site = dict(url.split(", ", 1) for url in urls).get("Documentation")
-    return site and f"{site.rstrip('/')}/notebooks/{CHAPTERS[guideline]}.html"
+        return None
+    for url in urls:
+        label, _, address = url.partition(", ")
+        if label == "Documentation":
+            return f"{address.rstrip('/')}/notebooks/{GUIDELINES[guideline].chapter}.html"
+    return None
+
+
+def _uncalibrated(notes):
+    return f"uncalibrated: {'; '.join(notes)}"
+
+
+def _counts(statuses):
+    """How many have which status, in words."""
+    told = [f"{statuses.count(status)} {status}" for status in SUMMED if status in statuses]
+    return ", ".join(told)
+
+
+def _price(fix):
+    """What a fix adds to width, parameters and step, and which guidelines it makes worse."""
+    words = []
+    if fix["width_share"]:
+        words.append(f"width {_signed(fix['width_share'])}")
+    words.append(f"parameters {_signed(fix['parameters_share'])}")
+    if fix["step_share"] is None:
+        words.append(f"step {fmt(fix['step_seconds'], 's')}")
+    else:
+        words.append(f"step {_signed(fix['step_share'])}")
+    worse = [
+        f"guideline {worsened['guideline']} worse: {worsened['before']} -> {worsened['after']}"
+        for worsened in fix["worsens"]
+    ]
+    return f"{', '.join(words)}; makes {', '.join(worse) or 'no guideline worse'}"
 
 
 def _ways(case, part):
-    return {way: getattr(getattr(case, part), way) for way in WAYS[part]}
+    plan = getattr(case, part)
+    return {way: getattr(plan, way) for way in WAYS[part]}
 
 
 def _verdict(verdict):
-    said = {
+    return {
+        "guideline": verdict.guideline,
+        "title": GUIDELINES[verdict.guideline].title,
         "status": verdict.status,
         "reason": visible(verdict.reason, 500),
         "chapter_url": chapter(verdict.guideline),
-    }
-    found = [_finding(finding) for finding in verdict.findings]
-    return {
-        "guideline": verdict.guideline,
-        "title": TITLES[verdict.guideline],
-        **said,
-        "findings": found,
+        "findings": [_finding(finding) for finding in verdict.findings],
     }
 
 
 def _finding(finding):
-    texts = {
-        name: visible(getattr(finding, name), 500)
-        for name in ("dimension", "value", "rule", "status")
+    return {
+        "dimension": visible(finding.dimension, 500),
+        "value": visible(finding.value, 500),
+        "rule": visible(finding.rule, 500),
+        "status": finding.status,
+        "cost_share": _plain(finding.cost),
+        "fix": _fix(finding.fix) if finding.fix else None,
     }
-    return {**texts, "cost_share": _plain(finding.cost), "fix": finding.fix and _fix(finding.fix)}
 
 
 def _fix(fix):
     before, after = _shape(fix.before), _shape(fix.case)
-    price = {
-        "width_share": fix.width,
-        "parameters_share": fix.parameters,
-        "step_share": fix.step,
-        "step_seconds": fix.case.seconds,
-    }
+    changed = {}
+    for name in before:
+        if before[name] != after[name]:
+            changed[name] = {"before": before[name], "after": after[name]}
     return {
         "text": visible(fix.text, 500),
-        "change": {
-            name: {"before": before[name], "after": after[name]}
-            for name in before
-            if before[name] != after[name]
-        },
-        **{name: _plain(value) for name, value in price.items()},
+        "change": changed,
+        "width_share": _plain(fix.width),
+        "parameters_share": _plain(fix.parameters),
+        "step_share": _plain(fix.step),
+        "step_seconds": _plain(fix.case.seconds),
         "notes": list(fix.case.breakdown.notes),
         "worsens": [
-            dict(zip(("guideline", "before", "after"), worse, strict=True)) for worse in fix.worsens
+            {"guideline": guideline, "before": old, "after": new}
+            for guideline, old, new in fix.worsens
         ],
     }
 
@@ -439,10 +404,11 @@ def _shape(case):
 
 
 def _plain(value):
-    return None if value is None else float(value) + 0.0  # no -0.0
+    """A number as JSON has it, without -0.0."""
+    return None if value is None else float(value) + 0.0
 
 
 def _signed(share):
-    return (
-        f"{100 * share:+.1f} %" if abs(share) >= 5e-4 else "within 0.1 %" if share else "unchanged"
-    )
+    if abs(share) >= 5e-4:
+        return f"{100 * share:+.1f} %"
+    return "within 0.1 %" if share else "unchanged"

@@ -5,31 +5,20 @@ import string
 from importlib import resources
 
 from hwdesign import __version__
+from hwdesign.advice.guidelines import counted
 from hwdesign.advice.report_facts import MARKS
+
+COLUMNS = ("Verdict", "Guideline", "Why")
 
 
 def page(reports, errors=()):
-    """Reports as a page.
+    """Reports as a page: a whole document of ASCII characters, the rest as entities.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        What to tell.
-    errors : sequence of str
-        Configs that could not be read, and why.
-
-    Returns
-    -------
-    str
-        A whole document of ASCII characters, the rest as entities; HTML.
-
-    Notes
-    -----
-    the frame is report.html.
+    `errors` are configs that could not be judged, and why. The frame is report.html.
 
     Examples
     --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> "<h2>gpt2 on GB300 " in page([judge("gpt2")])
     True
     """
@@ -38,35 +27,50 @@ def page(reports, errors=()):
         items = "".join(f"<li>{html.escape(error)}</li>" for error in errors)
         body.append(f"<section>\n<h2>Not judged</h2>\n<ul>{items}</ul>\n</section>")
     frame = resources.files("hwdesign.advice").joinpath("report.html").read_text(encoding="utf-8")
-    names = [" ".join(report.title) for report in reports]
-    shown = ", ".join([*names[:3], *(["..."] if names[3:] else [])])
-    title = f"hwdesign check: {shown or 'nothing judged'}"
+    title = html.escape(f"hwdesign check: {_names(reports)}")
     filled = string.Template(frame).substitute(
-        title=html.escape(title), version=__version__, body="\n".join(body)
+        title=title, version=__version__, body="\n".join(body)
     )
     return filled.encode("ascii", "xmlcharrefreplace").decode()
 
 
+def _names(reports):
+    """The first three of what was judged."""
+    if not reports:
+        return "nothing judged"
+    names = [" ".join(report.title) for report in reports[:3]]
+    if len(reports) > 3:
+        names.append("...")
+    return ", ".join(names)
+
+
 def _section(report):
     verdicts = report.facts["verdicts"]
-    head = (
-        f"<h2>{html.escape(' '.join(report.title))} "
-        f"{_mark(report.facts)}</h2>\n<p>{html.escape(report.summary)}</p>"
-    )
-    columns = "".join(f'<th scope="col">{name}</th>' for name in ("Verdict", "Guideline", "Why"))
-    body = "\n".join(_row(report, verdict) for verdict in verdicts)
-    table = (
-        "<table>\n<caption>Seven guidelines</caption>\n"
-        f"<thead><tr>{columns}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
-    )
-    found = [_article(report, finding, v) for v in verdicts for finding in v["findings"]]
+    title = html.escape(" ".join(report.title))
     parts = [
-        head,
+        "<section>",
+        f"<h2>{title} {_mark(report.facts)}</h2>",
+        f"<p>{html.escape(report.summary)}</p>",
         _list(report.head, "head", report.loud),
-        table,
-        *(["<h3>Findings</h3>", *found] if found else []),
+        _table(report, verdicts),
     ]
-    return "<section>\n" + "\n".join(parts) + "\n</section>"
+    found = []
+    for verdict in verdicts:
+        for finding in verdict["findings"]:
+            found.append(_article(report, finding, verdict))
+    if found:
+        parts += ["<h3>Findings</h3>", *found]
+    parts.append("</section>")
+    return "\n".join(parts)
+
+
+def _table(report, verdicts):
+    columns = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+    rows = "\n".join(_row(report, verdict) for verdict in verdicts)
+    return (
+        f"<table>\n<caption>{counted().capitalize()} guidelines</caption>\n"
+        f"<thead><tr>{columns}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
+    )
 
 
 def _row(report, verdict):

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hwdesign import __version__
 from hwdesign.advice.case import config_path
-from hwdesign.advice.checklist import CHAPTERS, TITLES
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_facts import chapter
 from hwdesign.models import config
 
@@ -19,27 +19,11 @@ SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 LEVELS = {"fail": "error", "warn": "warning"}
-RULES = {
-    1: "A product of matrices is fastest when N and K are near each other and neither is tiny: "
-    "no narrow experts, no "
-    "feed-forward width far above the hidden size.",
-    2: "Widths are multiples of 128 after the split over GPUs, no scale block or row is cut, "
-    "and the heads divide.",
-    3: "At the same number of parameters a wider model with fewer layers needs fewer and "
-    "larger operations.",
-    4: "The lowest precision that the device multiplies moves fewer bytes and multiplies "
-    "faster; what it costs in accuracy is "
-    "not judged here.",
-    5: "Experts spread whole over many GPUs see more tokens each than experts that are cut.",
-    6: "Layers that fall into equal stages keep every GPU of a pipeline busy.",
-    7: "Attention and the feed-forward part may be spread over the same GPUs in different "
-    "ways, so that the cache is not copied.",
-}
 HELP = (
     "A warning or a failure by the share of a decode step that a better alternative saves, "
     "or where a split breaks a rule."
 )
-KEYS = {  # dimension -> keys of a config that carry it, the first that is there
+KEYS = {  # subject of a finding -> keys of a config that carry it, the first that is there
     "hidden size": ("hidden_size", "n_embd", "d_model"),
     "vocabulary": ("vocab_size",),
     "layers": ("num_hidden_layers", "n_layer", "num_layers"),
@@ -79,150 +63,134 @@ TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]', re.DOTALL)
 
 
 def sarif(reports, errors=()):
-    """Reports as one SARIF log.
+    """Reports as one SARIF log, to be written as JSON.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        What to tell.
-    errors : sequence of str
-        Configs that could not be read, and why.
-
-    Returns
-    -------
-    dict
-        To be written as JSON.
-
-    Notes
-    -----
-    Notes are notifications, settings are properties of the run.
-    Source: OASIS, SARIF 2.1.0 plus errata 01.
+    `errors` are configs that could not be judged, and why. Notes are notifications, settings are
+    properties of the run. Source: OASIS, SARIF 2.1.0 plus errata 01.
 
     Examples
     --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> [result["level"] for result in sarif([judge("gpt2")])["runs"][0]["results"]]
     ['warning', 'error']
     """
-    told = [("error", error) for error in errors]
+    notices = [{"level": "error", "message": _message(error)} for error in errors]
+    results, settings = [], []
     for report in reports:
         name = " ".join(report.title)
-        told += [("note", f"{name}: {note}") for note in report.facts["notes"]]
-    notices = [{"level": level, "message": _message(words)} for level, words in told]
+        for note in report.facts["notes"]:
+            notices.append({"level": "note", "message": _message(f"{name}: {note}")})
+        results += _results(report)
+        settings.append({k: v for k, v in report.facts.items() if k != "verdicts"})
+    driver = {
+        "name": "hwdesign",
+        "semanticVersion": __version__,
+        "rules": [*map(_rule, GUIDELINES.values()), MEMORY],
+    }
     run = {
-        "tool": {
-            "driver": {
-                "name": "hwdesign",
-                "semanticVersion": __version__,
-                "rules": [*map(_rule, TITLES), MEMORY],
-            }
-        },
+        "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notices}],
         "columnKind": "utf16CodeUnits",
-        "results": [result for report in reports for result in _results(report)],
-        "properties": {
-            "reports": [
-                {k: v for k, v in report.facts.items() if k != "verdicts"} for report in reports
-            ]
-        },
+        "results": results,
+        "properties": {"reports": settings},
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def key_lines(text):
-    """Where the keys of a config stand.
+    """Where the keys of a config stand: key to its line, from 1 on.
 
-    Parameters
-    ----------
-    text : str
-        JSON.
+    A key of the nested language model (`hwdesign.models.config.NESTED`) goes before one outside;
+    keys of other objects are left out.
 
-    Returns
-    -------
-    dict of str to int
-        Key to its line, from 1 on; a key of the nested language model goes before one outside, keys
-        of other objects are left out.
-
-    Notes
-    -----
-    Source: `hwdesign.models.config.NESTED`.
-
-    Examples
-    --------
     >>> vision = '"vision_config": {"n_embd": 2}'
     >>> language = '"text_config": {"hidden_size": 3}'
     >>> key_lines(f'{{"hidden_size": 1,\\n{vision},\\n{language}}}')["hidden_size"]
     3
     """
-    found, path, key, line, last = {}, [], None, 1, 0
+    lines, depths, path, key, line, last = {}, {}, [], None, 1, 0
     for token in TOKEN.finditer(text):
-        line, last = line + text.count("\n", last, token.start()), token.start()
-        if token[2]:
-            key = json.loads(token[1])
-            depth = len(path) if set(path[1:]) <= set(config.NESTED) else 0
-            if depth > found.get(key, (0, 0))[0]:
-                found[key] = depth, line
+        line += text.count("\n", last, token.start())
+        last = token.start()
+        string, colon = token[1], token[2]
+        if colon:
+            key = json.loads(string)
+            inside_language_model = set(path[1:]) <= set(config.NESTED)
+            depth = len(path) if inside_language_model else 0
+            if depth > depths.get(key, 0):
+                depths[key], lines[key] = depth, line
         elif token[0] in "{[":
             path.append(key)
             key = None
         elif token[0] in "}]":
             path[-1:] = []
-    return {key: line for key, (_, line) in found.items()}
+    return lines
 
 
 def _rule(guideline):
-    address, about = chapter(guideline), f"{RULES[guideline]} {HELP}"
+    address, about = chapter(guideline.number), f"{guideline.about} {HELP}"
     more = f"Read on: {address}" if address else "Read on in the book."
-    link = {"helpUri": address} if address else {}
-    return {
+    linked = f"[Read on]({address})" if address else more
+    rule = {
         "id": _rule_id(guideline),
-        "name": "".join(word.title() for word in CHAPTERS[guideline].split("_")[1:]),
-        "shortDescription": {"text": f"{TITLES[guideline]}."},
-        "fullDescription": {"text": RULES[guideline]},
-        "help": {
-            "text": f"{about} {more}",
-            "markdown": f"{about}\n\n{f'[Read on]({address})' if address else more}",
-        },
-        **link,
-        "defaultConfiguration": {"level": "warning"},
-        "properties": {"tags": ["hardware", "performance"]},
+        "name": guideline.slug.title().replace("-", ""),
+        "shortDescription": {"text": f"{guideline.title}."},
+        "fullDescription": {"text": guideline.about},
+        "help": {"text": f"{about} {more}", "markdown": f"{about}\n\n{linked}"},
     }
+    if address:
+        rule["helpUri"] = address
+    rule["defaultConfiguration"] = {"level": "warning"}
+    rule["properties"] = {"tags": ["hardware", "performance"]}
+    return rule
 
 
 def _rule_id(guideline):
-    return f"hwdesign/{guideline}-{CHAPTERS[guideline][3:].replace('_', '-')}"
+    return f"hwdesign/{guideline.number}-{guideline.slug}"
 
 
 def _results(report):
+    """The results of one report, as a list."""
     path = config_path(report.source)
     try:
         lines = key_lines(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):  # a parsed config has no file
         lines = {}
-    place = os.path.abspath(path)
-    uri = os.path.relpath(place) if Path(place).is_relative_to(Path.cwd()) else Path(place).as_uri()
-    uri = uri if uri.startswith("file:") else quote(os.fsencode(uri.replace(os.sep, "/")))
+    uri = _address(path)
+    found = []
     if report.need:
         what = f"{' '.join(report.title)}: {report.need}."
-        yield {
-            **_located(MEMORY["id"], len(TITLES), "error", what, uri, 1),
-            **_prints(MEMORY["id"], uri),
-        }
-    for verdict in report.facts["verdicts"]:
-        for finding in verdict["findings"] if verdict["guideline"] not in report.ignored else ():
-            yield _result(report, verdict["guideline"], finding, uri, lines)
+        result = _located(MEMORY["id"], len(GUIDELINES), "error", what, uri, 1)
+        found.append({**result, **_prints(MEMORY["id"], uri)})
+    for verdict, facts in zip(report.checklist.verdicts, report.facts["verdicts"], strict=True):
+        if verdict.guideline not in report.ignored:
+            for finding, told in zip(verdict.findings, facts["findings"], strict=True):
+                found.append(_result(report, finding, told, uri, lines))
+    return found
 
 
-def _result(report, guideline, finding, uri, lines):
-    what = f"{finding['dimension']} {finding['value']}"
-    keys = next((KEYS[name] for name in KEYS if name in what), ())
+def _address(path):
+    """Where a file lies, as a URI: relative below the current folder, else absolute."""
+    place = os.path.abspath(path)
+    if not Path(place).is_relative_to(Path.cwd()):
+        return Path(place).as_uri()
+    relative = os.path.relpath(place).replace(os.sep, "/")
+    return quote(os.fsencode(relative))
+
+
+def _result(report, finding, told, uri, lines):
+    """The result of a finding; `told` is what the report says of it."""
+    guideline = GUIDELINES[finding.guideline]
+    rule, index = _rule_id(guideline), list(GUIDELINES).index(guideline.number)
+    keys = KEYS.get(finding.subject or finding.dimension, ())
     line = next((lines[key] for key in keys if key in lines), 1)
-    words = ". ".join(f"{label}: {words}" for label, words in report.details(finding, guideline))
-    told = f"{what} on {report.checklist.case.device.name}. {words}."
+    words = [f"{label}: {words}" for label, words in report.details(told, guideline.number)]
+    what = f"{told['dimension']} {told['value']} on {report.checklist.case.device.name}"
+    message = f"{what}. {'. '.join(words)}."
     return {
-        **_located(_rule_id(guideline), guideline - 1, LEVELS[finding["status"]], told, uri, line),
-        **_prints(_rule_id(guideline), uri, finding["dimension"], finding["value"]),
-        "properties": {"cost_share": finding["cost_share"], "fix": finding["fix"]},
+        **_located(rule, index, LEVELS[told["status"]], message, uri, line),
+        **_prints(rule, uri, told["dimension"], told["value"]),
+        "properties": {"cost_share": told["cost_share"], "fix": told["fix"]},
     }
 
 

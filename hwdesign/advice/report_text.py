@@ -3,7 +3,7 @@
 import re
 import textwrap
 
-from hwdesign.advice.report_facts import MARKS, chapter
+from hwdesign.advice.report_facts import MARKS
 from hwdesign.advice.safe import code_span, markdown_text
 
 COLOURS = {"fail": "1;31", "warn": "1;33", "ok": "32", "not applicable": "2", "not modelled": "2"}
@@ -11,164 +11,161 @@ LABEL = 11  # width of a mark or a label with its margin [character]
 
 
 def text(reports, errors=(), *, width=100, colour=False):
-    """Reports for a terminal.
+    """Reports for a terminal, in lines without any control character but those of colours.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        What to tell.
-    errors : sequence of str
-        Configs that could not be read, and why: told where there are several configs.
-    width : int
-        Longest line, but for an address [character].
-    colour : bool
-        Whether marks and titles carry ANSI colours; they say the same without.
-
-    Returns
-    -------
-    str
-        Lines without any control character but those of colours.
+    `errors` are configs that could not be judged, and why: told where there are several configs.
+    No line is longer than `width` [character], but for an address. With `colour`, marks and titles
+    carry ANSI colours; they say the same without.
 
     Examples
     --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> print(text([judge("gpt2")]).splitlines()[0])
     gpt2 on GB300: FAIL
     """
-
-    def paint(words, code):
-        return f"\x1b[{code}m{words}\x1b[0m" if colour else words
-
-    def row(label, words, code=None):
-        start = f"  {label:<{LABEL - 3}} "
-        whole = re.sub(
-            " (=|%|->) ?", lambda found: found[0].replace(" ", "\xa0"), words
-        )  # no new line before an equals sign
-        lines = (
-            words
-            if words.startswith("https://")
-            else textwrap.fill(whole, width - LABEL, break_on_hyphens=False)
-        )
-        lines = textwrap.indent(start + lines.replace("\xa0", " "), " " * LABEL)[LABEL:]
-        return lines.replace(label, paint(label, code), 1) if code else lines
-
-    def lines(report):
-        name, rest = report.title
-        yield paint(textwrap.fill(f"{name} {rest}: {MARKS[report.status]}", width), "1")
-        for label, words in report.head:
-            yield row(label, words, COLOURS["fail"] if label in report.loud else None)
-        yield ""
-        for verdict in report.facts["verdicts"]:
-            mark = MARKS[verdict["status"]]
-            words = f"{verdict['title']}{report.mark(verdict['guideline'])} - {report.why(verdict)}"
-            yield row(f"{mark:<4} {verdict['guideline']}", words, COLOURS[verdict["status"]])
-        for verdict in report.facts["verdicts"]:
-            for finding in verdict["findings"]:
-                mark = MARKS[finding["status"]]
-                words = (
-                    f"{finding['dimension']}: {finding['value']}{report.mark(verdict['guideline'])}"
-                )
-                yield "\n" + row(
-                    f"{mark:<4} {verdict['guideline']}", words, COLOURS[finding["status"]]
-                )
-                yield from (
-                    row(f"  {label}", words)
-                    for label, words in report.details(finding, verdict["guideline"])
-                )
-                if address := verdict["chapter_url"]:
-                    yield row("  read", address)
-        mark = paint(MARKS[report.status], COLOURS[report.status])
-        yield (
-            f"\n{report.summary}".replace("FAIL", mark)
-            if report.need
-            else f"\n{mark}: {report.summary}"
-        )
-
-    def every():
-        yield _count(reports, errors)
-        for report in reports:
-            words = f"{report.facts['config']}{', does not fit' * bool(report.need)}"
-            yield row(MARKS[report.status], words, COLOURS[report.status])
-        yield from (row("bad", error, COLOURS["fail"]) for error in errors)
-
-    parts = ["\n".join(lines(report)) for report in reports]
-    parts += ["\n".join(every())] if len(reports) + len(errors) > 1 else []
+    paper = _Paper(width, colour)
+    parts = ["\n".join(_text_lines(report, paper)) for report in reports]
+    if len(reports) + len(errors) > 1:
+        parts.append("\n".join(_list_lines(reports, errors, paper)))
     return "\n\n\n".join(parts) + "\n"
 
 
+class _Paper:
+    """How wide lines are, and whether they are coloured."""
+
+    def __init__(self, width, colour):
+        self.width, self.colour = width, colour
+
+    def paint(self, words, code):
+        """Words in a colour."""
+        return f"\x1b[{code}m{words}\x1b[0m" if self.colour else words
+
+    def title(self, words):
+        """A heading."""
+        return self.paint(textwrap.fill(words, self.width), "1")
+
+    def row(self, label, words, code=None):
+        """A label, which may be coloured, and words beside it on as many lines as they need."""
+        if not words.startswith("https://"):
+            # No new line before an equals sign, a per cent sign or an arrow.
+            tied = re.sub(" (=|%|->) ?", lambda found: found[0].replace(" ", "\xa0"), words)
+            words = textwrap.fill(tied, self.width - LABEL, break_on_hyphens=False)
+            words = words.replace("\xa0", " ")
+        start = f"  {label:<{LABEL - 3}} "
+        lines = textwrap.indent(start + words, " " * LABEL)[LABEL:]
+        return lines.replace(label, self.paint(label, code), 1) if code else lines
+
+
+def _text_lines(report, paper):
+    """Lines of one report."""
+    name, rest = report.title
+    yield paper.title(f"{name} {rest}: {MARKS[report.status]}")
+    for label, words in report.head:
+        yield paper.row(label, words, COLOURS["fail"] if label in report.loud else None)
+    yield ""
+    for verdict in report.facts["verdicts"]:
+        words = f"{verdict['title']}{report.mark(verdict['guideline'])} - {report.why(verdict)}"
+        yield paper.row(_label(verdict, verdict), words, COLOURS[verdict["status"]])
+    for verdict in report.facts["verdicts"]:
+        for finding in verdict["findings"]:
+            yield from _finding_lines(report, verdict, finding, paper)
+    mark = paper.paint(MARKS[report.status], COLOURS[report.status])
+    yield ""
+    if report.need:
+        yield report.summary.replace("FAIL", mark)
+    else:
+        yield f"{mark}: {report.summary}"
+
+
+def _finding_lines(report, verdict, finding, paper):
+    """Lines about one finding."""
+    guideline = verdict["guideline"]
+    what = f"{finding['dimension']}: {finding['value']}{report.mark(guideline)}"
+    yield ""
+    yield paper.row(_label(verdict, finding), what, COLOURS[finding["status"]])
+    for label, words in report.details(finding, guideline):
+        yield paper.row(f"  {label}", words)
+    if verdict["chapter_url"]:
+        yield paper.row("  read", verdict["chapter_url"])
+
+
+def _label(verdict, item):
+    """The mark of a verdict or finding, and the number of the guideline."""
+    return f"{MARKS[item['status']]:<4} {verdict['guideline']}"
+
+
+def _list_lines(reports, errors, paper):
+    """Lines about all configs."""
+    yield _count(reports, errors)
+    for report in reports:
+        yield paper.row(MARKS[report.status], _config(report), COLOURS[report.status])
+    for error in errors:
+        yield paper.row("bad", error, COLOURS["fail"])
+
+
+def _config(report, quote=str):
+    """A config, and whether it does not fit."""
+    config = quote(report.facts["config"])
+    return f"{config}, does not fit" if report.need else config
+
+
 def markdown(reports, errors=()):
-    """Reports for a comment on a pull request or the summary of a job.
+    """Reports for a comment on a pull request or the summary of a job: GitHub-flavoured Markdown.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        What to tell.
-    errors : sequence of str
-        Configs that could not be read, and why.
-
-    Returns
-    -------
-    str
-        GitHub-flavoured Markdown.
+    `errors` are configs that could not be judged, and why.
 
     Examples
     --------
-    >>> from hwdesign.advice.report_facts import judge
+    >>> from hwdesign.advice.judge import judge
     >>> markdown([judge("gpt2")]).splitlines()[0]
     '### `gpt2` on GB300: **FAIL**'
     """
-    parts = ["\n".join(_markdown_lines(report)) for report in reports]
-    if len(reports) + len(errors) > 1 or errors:
-        words = (
-            f"{code_span(r.facts['config'])}{', does not fit' * bool(r.need)}" for r in reports
-        )
-        rows = [f"| {_mark(r.facts)} | {what} |" for r, what in zip(reports, words, strict=True)]
+    parts = []
+    if errors or len(reports) > 1:
+        rows = [f"{_count(reports, errors)}\n", "| | config |", "| :-- | :-- |"]
+        rows += [f"| {_mark(report.facts)} | {_config(report, code_span)} |" for report in reports]
         rows += [f"| **bad** | {code_span(error, 600)} |" for error in errors]
-        parts.insert(
-            0, "\n".join([f"{_count(reports, errors)}\n", "| | config |", "| :-- | :-- |", *rows])
-        )
+        parts.append("\n".join(rows))
+    parts += ["\n".join(_markdown_lines(report)) for report in reports]
     return "\n\n".join(parts) + "\n"
 
 
 def _count(reports, errors):
-    found = [*(report.status for report in reports), *(["not judged"] * len(errors))]
-    counts = (
-        f"{found.count(status)} {status}"
-        for status in ("fail", "warn", "ok", "not judged")
-        if status in found
-    )
-    return f"{len(found)} config{'s' * (len(found) > 1)}: {', '.join(counts)}"
+    """How many configs have which status, in words."""
+    found = [report.status for report in reports] + ["not judged"] * len(errors)
+    counts = []
+    for status in ("fail", "warn", "ok", "not judged"):
+        if status in found:
+            counts.append(f"{found.count(status)} {status}")
+    noun = "configs" if len(found) > 1 else "config"
+    return f"{len(found)} {noun}: {', '.join(counts)}"
 
 
 def _markdown_lines(report):
+    """Lines of one report."""
     name, rest = report.title
     yield f"### {code_span(name)} {markdown_text(rest)}: **{MARKS[report.status]}**"
     yield f"\n{markdown_text(report.summary)}"
     yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
     for verdict in report.facts["verdicts"]:
-        title, address = f"{verdict['guideline']} {verdict['title']}", chapter(verdict["guideline"])
-        linked = f"[{title}]({address})" if address else title
-        yield (
-            f"| {_mark(verdict)} | {linked}{report.mark(verdict['guideline'])} | "
-            f"{markdown_text(report.why(verdict))} |"
-        )
+        title = f"{verdict['guideline']} {verdict['title']}"
+        if verdict["chapter_url"]:
+            title = f"[{title}]({verdict['chapter_url']})"
+        title += report.mark(verdict["guideline"])
+        yield f"| {_mark(verdict)} | {title} | {markdown_text(report.why(verdict))} |"
     yield ""
     for verdict in report.facts["verdicts"]:
+        guideline = verdict["guideline"]
         for finding in verdict["findings"]:
             what = markdown_text(f"{finding['dimension']}: {finding['value']}")
-            yield (
-                f"- {_mark(finding)} guideline {verdict['guideline']}: "
-                f"**{what}**{report.mark(verdict['guideline'])}"
-            )
-            yield from (
-                f"  - {label}: {markdown_text(words)}"
-                for label, words in report.details(finding, verdict["guideline"])
-            )
+            ignored = report.mark(guideline)
+            yield f"- {_mark(finding)} guideline {guideline}: **{what}**{ignored}"
+            for label, words in report.details(finding, guideline):
+                yield f"  - {label}: {markdown_text(words)}"
     yield "\nJudged:\n"
-    yield from (
-        f"- {label}: {code_span(words) if label == 'config' else markdown_text(words)}"
-        for label, words in report.head
-    )
+    for label, words in report.head:
+        shown = code_span(words) if label == "config" else markdown_text(words)
+        yield f"- {label}: {shown}"
 
 
 def _mark(item):

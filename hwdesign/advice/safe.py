@@ -38,25 +38,26 @@ def visible(text, limit=80):
     >>> print(visible("a\x1b[31m\u202eb\n::error::c"))
     a\x1b[31m\u202eb\x0a:\x3aerror:\x3ac
     """
-    seen = "".join(
-        c if c.isprintable() and not INVISIBLE.match(c) else _escape(ord(c)) for c in text[:limit]
-    )
+    seen = "".join(map(_seen, text[:limit]))
     seen = seen.replace("::", r":\x3a").replace("##", r"#\x23")
-    return (
-        seen
-        if len(text) <= limit and len(seen) <= limit
-        else f"{seen[:limit]}... ({len(text)} characters)"
-    )
+    if len(text) <= limit and len(seen) <= limit:
+        return seen
+    return f"{seen[:limit]}... ({len(text)} characters)"
+
+
+def _seen(character):
+    """A character, or its escape where nobody could see it."""
+    if character.isprintable() and not INVISIBLE.match(character):
+        return character
+    return _escape(ord(character))
 
 
 def _escape(code):
-    return (
-        rf"\x{code:02x}"
-        if code < 0x100
-        else rf"\u{code:04x}"
-        if code < 0x10000
-        else rf"\U{code:08x}"
-    )
+    if code < 0x100:
+        return rf"\x{code:02x}"
+    if code < 0x10000:
+        return rf"\u{code:04x}"
+    return rf"\U{code:08x}"
 
 
 def code_span(text, limit=200):

@@ -12,35 +12,44 @@ from dataclasses import dataclass, field
 from hwdesign._check import single
 from hwdesign.advice.case import Case
 
-STATUSES = ("not applicable", "not modelled", "ok", "warn", "fail")
+RANK = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
+STATUSES = tuple(RANK)
 MOST = 0.15  # change of the parameters beyond which a sibling is another model, and no fix
-RANK = dict(zip(STATUSES, (0, 0, 0, 1, 2), strict=True))
 
 
 def percent(share):
-    """A share in words.
+    """A share in words: per cent with one decimal.
 
-    Parameters
-    ----------
-    share : float
-        Between 0 and 1 [dimensionless].
-
-    Returns
-    -------
-    str
-        Per cent with one decimal, no unit but the sign.
-
-    Examples
-    --------
     >>> percent(0.274), percent(1e-5), percent(0)
     ('27.4 %', '<0.1 %', '0 %')
     """
-    return f"{100 * share:.1f} %" if share >= 5e-4 else "<0.1 %" if share else "0 %"
+    if share >= 5e-4:
+        return f"{100 * share:.1f} %"
+    return "<0.1 %" if share else "0 %"
+
+
+def worst(statuses):
+    """The worst of some statuses, "ok" if there are none.
+
+    >>> worst(["ok", "fail", "warn"]), worst([])
+    ('fail', 'ok')
+    """
+    return max(statuses, key=RANK.get, default="ok")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Shares of the step's time from which a cost is a warning and a failure [dimensionless].
+    """Shares of the step's time from which a cost is a warning and a failure.
+
+    Parameters
+    ----------
+    warn, fail : float
+        ``0 < warn <= fail <= 1`` [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If they are no such shares.
 
     Examples
     --------
@@ -52,7 +61,8 @@ class Limits:
     fail: float = 0.20
 
     def __post_init__(self):
-        warn, fail = (single(name, getattr(self, name)) for name in ("warn", "fail"))
+        warn = single("warn", self.warn)
+        fail = single("fail", self.fail)
         if not 0 < warn <= fail <= 1:
             raise ValueError(
                 f"warn and fail must be shares with 0 < warn <= fail <= 1, got {warn:g} and "
@@ -61,19 +71,29 @@ class Limits:
 
     def grade(self, cost, least="ok"):
         """Status of a cost, or `least` if that is worse."""
-        by_cost = (
-            "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
-        )
-        return max(by_cost, least, key=RANK.get)
+        if cost is None or cost < self.warn:
+            by_cost = "ok"
+        elif cost < self.fail:
+            by_cost = "warn"
+        else:
+            by_cost = "fail"
+        return worst([by_cost, least])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
     """What would remove a finding: in words, as a case, with its price.
 
-    `text` says what to change, `case` is the case after it; `width` and `parameters` are what it
-    adds, as shares [dimensionless]; `worsens` lists (guideline, status before, status after) of
-    what gets worse by it.
+    Parameters
+    ----------
+    text : str
+        What to change.
+    case, before : Case
+        The case after it, and the one that was judged.
+    width : float
+        What it adds to the width that is blamed, as a share [dimensionless].
+    worsens : tuple of (int, str, str)
+        Guidelines whose verdict gets worse by it, each with the status before and after.
 
     Examples
     --------
@@ -106,52 +126,81 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A dimension or plan that breaks a rule, its cost as a share of the step [dimensionless], None
-    if unknown, and the fix.
+    """A dimension or plan that breaks a rule.
+
+    Parameters
+    ----------
+    guideline : int, optional
+        Number of the guideline, which the table of guidelines gives.
+    dimension : str
+        What is blamed: one of the names that the guideline lists.
+    value, rule : str
+        What it is and what it should be, in words.
+    status : str
+        "warn" or "fail".
+    cost : float, optional
+        Share of the step that a real alternative saves [dimensionless]; None if unknown.
+    fix : Fix, optional
+        What would remove it; None where there is none.
+    subject : str, optional
+        Which keys of a config it speaks of, by a name in `hwdesign.advice.report_sarif.KEYS`; by
+        default `dimension`.
 
     Examples
     --------
-    >>> Finding(
-    ...     guideline=2, dimension="vocabulary", value="50257", rule="tile 128", status="warn"
-    ... ).cost is None
+    >>> Finding(dimension="vocabulary", value="50257", rule="tile 128", status="warn").cost is None
     True
     """
 
-    guideline: int
+    guideline: int | None = None
     dimension: str
     value: str
     rule: str
     status: str
     cost: float | None = None
     fix: Fix | None = None
+    subject: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What one guideline says about a case: status, the reason in a sentence, and the findings.
+    """What one guideline says about a case.
+
+    Parameters
+    ----------
+    guideline : int, optional
+        Number of the guideline, which the table of guidelines gives.
+    status : str
+        "ok", "warn", "fail", "not applicable" or "not modelled".
+    reason : str
+        Why, in a sentence.
+    findings : tuple of Finding
+        What is blamed.
 
     Examples
     --------
-    >>> Verdict(guideline=5, status="not applicable", reason="no experts").findings
+    >>> Verdict(status="not applicable", reason="no experts").findings
     ()
     """
 
-    guideline: int
+    guideline: int | None = None
     status: str
     reason: str
     findings: tuple = ()
 
     @classmethod
-    def of(cls, guideline, reason, findings=()):
+    def of(cls, reason, findings=()):
         """The verdict of the worst finding, "ok" without any."""
-        status = max((f.status for f in findings), key=RANK.get, default="ok")
-        return cls(guideline=guideline, status=status, reason=reason, findings=tuple(findings))
+        status = worst([finding.status for finding in findings])
+        return cls(status=status, reason=reason, findings=tuple(findings))
 
     @classmethod
-    def cannot(cls, guideline, case):
+    def not_applicable(cls, reason):
+        """That the guideline has nothing to say."""
+        return cls(status="not applicable", reason=reason)
+
+    @classmethod
+    def cannot(cls, case):
         """That nothing can be said, since the plans cannot run the model."""
-        return cls(
-            guideline=guideline,
-            status="not modelled",
-            reason=f"the plans cannot run this model: {case.refusal}",
-        )
+        reason = f"the plans cannot run this model: {case.refusal}"
+        return cls(status="not modelled", reason=reason)

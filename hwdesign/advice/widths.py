@@ -25,6 +25,11 @@ PARTS = {
     "projections": ("attention", "mamba"),
     "head": ("head",),
 }
+TERMS = {  # of the step that a width is in, for those that no part of a block carries
+    "hidden size": tuple(PARTS),
+    "vocabulary": ("head",),
+    "query heads": ("projections",),
+}
 WHY = {
     "format": "whole scale blocks",
     "kernel": "rows in pieces of 16 bytes",
@@ -37,24 +42,11 @@ def multiples(case, limits):
     """Guideline 2: widths in multiples of 128 after the split, scale blocks and rows not cut, heads
     that divide.
 
-    Parameters
-    ----------
-    case : Case
-        What is judged.
-    limits : Limits
-        From which cost on [dimensionless].
-
-    Returns
-    -------
-    Verdict
-        A finding for each width, vocabulary or head count that breaks a tier of `width_tiers`.
-
-    Notes
-    -----
-    The cost is what the width's part of the step would save if each parameter took the time that it
-    takes at the next good width. A vocabulary, which is looked at as a whole, and experts in four
-    bits are never a failure: engines pad both. Not looked at: the rotary part of a latent, which
-    engines multiply together with the queries' latent. Source: chapter 2.
+    A finding for each width, vocabulary or head count that breaks a tier of `width_tiers`. The cost
+    is what the width's part of the step would save if each parameter took the time that it takes at
+    the next good width. A vocabulary, which is looked at as a whole, and experts in four bits are
+    never a failure: engines pad both. Not looked at: the rotary part of a latent, which engines
+    multiply together with the queries' latent. Source: chapter 2.
 
     Examples
     --------
@@ -65,27 +57,24 @@ def multiples(case, limits):
     >>> verdict.status, verdict.findings[0].fix.text
     ('warn', 'vocabulary 50304')
     """
-    found = _heads(case)
+    about_heads = _heads(case)
     if case.refusal:
-        return Verdict.of(2, case.refusal, found) if found else Verdict.cannot(2, case)
-    passed = []
+        return Verdict.of(str(case.refusal), about_heads) if about_heads else Verdict.cannot(case)
+    about_widths, passed = [], []
     for name, width, ways, part in _widths(case):
-        tiers = width_tiers(width, ways, case.low(part))
-        passed += [t.multiple for t in tiers.values() if t.ok][-1:]
-        if broken := [t for t in tiers.values() if not t.ok and t.name not in BETTER]:
-            found.append(_finding(case, name, broken, limits))
-    whole = all(finding.dimension == "heads" for finding in found)
-    reason = (
-        f"all shares of widths are multiples of {min(passed)}"
-        if whole
-        else "some shares are no multiples of 128"
-    )
-    reason = (
-        f"heads do not spread evenly; {reason}"
-        if found and found[0].dimension == "heads"
-        else reason
-    )
-    return Verdict.of(2, reason, found)
+        tiers = width_tiers(width, ways, case.low(part)).values()
+        kept = [tier.multiple for tier in tiers if tier.ok]
+        broken = [tier for tier in tiers if not tier.ok and tier.name not in BETTER]
+        passed += kept[-1:]
+        if broken:
+            about_widths.append(_finding(case, name, broken, limits))
+    if about_widths:
+        reason = "some shares are no multiples of 128"
+    else:
+        reason = f"all shares of widths are multiples of {min(passed)}"
+    if about_heads:
+        reason = f"heads do not spread evenly; {reason}"
+    return Verdict.of(reason, about_heads + about_widths)
 
 
 def _widths(case):
@@ -117,59 +106,65 @@ def _widths(case):
 
 
 def _finding(case, name, broken, limits):
-    width, ways, first = broken[0].width, broken[0].ways, broken[0]
-    padded = name == "vocabulary" or (
-        name == "expert width" and case.low("experts").bits == 4 and case.recipe.math.bits == 4
-    )
-    least = "warn" if padded or first.name.startswith("tile") else "fail"
-    good = broken[-1].next_width  # of the strictest rule, tile 128
+    """The finding about a width, given the rules that it breaks from the loosest to the
+    strictest.
+    """
+    first, strictest = broken[0], broken[-1]
+    width, ways, good = first.width, first.ways, strictest.next_width
     model = _resized(case.model, name, width, good, ways)
     new = change(case, model=model)
-    cost, text = new and _waste(case, new, name), f"{name} {good}"
+    text = f"{name} {good}"
     if name == "query heads":
-        heads = next(
-            now.mixer
-            for old, now in zip(case.model.blocks, model.blocks, strict=True)
-            if old != now
-        )
-        good, text = heads.num_heads * heads.head_dim, f"{heads.num_heads} query heads"
-    fix = new and Fix(text=text, case=new, before=case, width=good / width - 1)
+        mixer = _first_change(case.model, model).mixer
+        good, text = mixer.num_heads * mixer.head_dim, f"{mixer.num_heads} query heads"
+    cost, fix = None, None
+    if new:
+        cost = _waste(case, new, name)
+        fix = Fix(text=text, case=new, before=case, width=good / width - 1)
     if name == "expert width" and ways > 1:
         fix = _less_cut(case, width, good) or fix
-    value = f"{width} / {ways} = {first.local:g}" if ways > 1 else str(width)
-    rule = (
-        f"multiples of {first.multiple}{f' on each of {ways} GPUs' if ways > 1 else ''}, "
-        f"for {WHY[first.name]}"
-    )
+    value, where = str(width), ""
+    if ways > 1:
+        value, where = f"{width} / {ways} = {first.local:g}", f" on each of {ways} GPUs"
+    tile_alone = first.name.startswith("tile")
     return Finding(
-        guideline=2,
         dimension=name,
         value=value,
-        rule=rule,
-        status=limits.grade(cost, least),
+        rule=f"multiples of {first.multiple}{where}, for {WHY[first.name]}",
+        status=limits.grade(cost, "warn" if tile_alone or _is_padded(case, name) else "fail"),
         cost=cost,
         fix=fix,
     )
+
+
+def _is_padded(case, name):
+    """Whether engines pad what is cut badly, instead of refusing it."""
+    four_bits = case.low("experts").bits == 4 and case.recipe.math.bits == 4
+    return name == "vocabulary" or (name == "expert width" and four_bits)
+
+
+def _first_change(before, after):
+    """The first block of a model that differs from that of another."""
+    pairs = zip(before.blocks, after.blocks, strict=True)
+    return next(new for old, new in pairs if old != new)
 
 
 def _less_cut(case, width, most):
     """The fix that cuts experts into fewer pieces and so widens them least; None where none stays
     below `most`.
     """
-    good = {}
+    plans_by_width = {}
     for attention, ffn in case.layouts():
         tile = width_tiers(width, ffn.tp, case.low("experts"))["tile 128"]
         if attention == case.attention and tile.next_width < most:
-            good.setdefault(tile.next_width, []).append((attention, ffn))
-    for wide, pairs in sorted(good.items()):
-        new = replace(case, model=_resized(case.model, "expert width", width, wide, 1)).fastest(
-            pairs
-        )
+            plans_by_width.setdefault(tile.next_width, []).append((attention, ffn))
+    for wide in sorted(plans_by_width):
+        wider = replace(case, model=_resized(case.model, "expert width", width, wide, 1))
+        new = wider.fastest(plans_by_width[wide])
         if new and (new.breakdown.feasible or not case.breakdown.feasible):
-            text = (
-                f"{f'expert width {wide}, ' if wide > width else ''}experts less cut: "
-                f"{plan_text(new.attention, new.ffn)}"
-            )
+            text = f"experts less cut: {plan_text(new.attention, new.ffn)}"
+            if wide > width:
+                text = f"expert width {wide}, {text}"
             return Fix(text=text, case=new, before=case, width=wide / width - 1)
     return None
 
@@ -178,10 +173,10 @@ def _waste(case, new, name):
     """Share of the step that is saved if each parameter takes the time that it takes at the new
     width [dimensionless].
     """
-    every = {"hidden size": tuple(PARTS), "vocabulary": ("head",), "query heads": ("projections",)}
+    terms = TERMS[name] if name in TERMS else (CARRIED[name][3],)
     saved = 0.0
-    for term in every.get(name) or (CARRIED[name][3],):
-        before, after = (_carried(c.model, term) for c in (case, new))
+    for term in terms:
+        before, after = _carried(case.model, term), _carried(new.model, term)
         saved += case.breakdown.terms[term] - new.breakdown.terms[term] * before / after
     return max(0.0, float(saved / case.seconds))
 
@@ -239,18 +234,20 @@ def _heads(case):
                 if all(_shards(b.mixer, a.tp) for b in case.model.block_counts)
             ]
         )
-        queries = f"{mixer.num_heads} {'Mamba' if isinstance(mixer, Mamba2) else 'query'} heads"
-        if mixer.num_heads % ways:
-            value, rule = f"{queries} over {ways} GPUs", "the GPUs divide the heads"
-        else:
-            value, rule = (
-                f"{mixer.num_kv_heads} key-value heads over {ways} GPUs",
-                "one divides the other",
-            )
+        subject = "Mamba heads" if isinstance(mixer, Mamba2) else "query heads"
+        heads, rule = mixer.num_heads, "the GPUs divide the heads"
+        if heads % ways == 0:
+            subject, heads, rule = "key-value heads", mixer.num_kv_heads, "one divides the other"
         fix = new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)
-        return [
-            Finding(guideline=2, dimension="heads", value=value, rule=rule, status="fail", fix=fix)
-        ]
+        found = Finding(
+            dimension="heads",
+            value=f"{heads} {subject} over {ways} GPUs",
+            rule=rule,
+            status="fail",
+            fix=fix,
+            subject=subject,
+        )
+        return [found]
     return []
 
 

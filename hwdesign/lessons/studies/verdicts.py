@@ -8,7 +8,7 @@ import numpy as np
 from hwdesign._check import choice
 from hwdesign.advice.case import Case, short_plans
 from hwdesign.advice.checklist import checklist
-from hwdesign.advice.rules import regular_layers
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.verdict import Limits
 from hwdesign.lessons.tables import Table
 from hwdesign.models import config
@@ -31,21 +31,14 @@ PAIRS = {
     "plans": PLANS,
     "precision": ("precision", "moe_precision"),
 }  # what a pair may differ in
-SHORT = {
-    1: "near-square",
-    2: "multiples of 128",
-    3: "wide over deep",
-    4: "low precision",
-    5: "wide experts",
-    6: "regular layers",
-    7: "decoupled",
-}
+SHORT = {number: guideline.short for number, guideline in GUIDELINES.items()}
+STAGED = 6  # the guideline that speaks of stages
 WORDS = {"not applicable": "n/a", "not modelled": "?"}
 
 
 def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8192):
-    """The seven verdicts about many shipped models in one setting: tensor parallel over `ways`
-    GPUs, in the checkpoint's format.
+    """The verdicts about many shipped models in one setting: tensor parallel over `ways` GPUs, in
+    the checkpoint's format.
 
     Parameters
     ----------
@@ -63,7 +56,7 @@ def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8
     Returns
     -------
     dict of str to tuple of Verdict
-        Name to the seven verdicts.
+        Name to its verdicts, in the order of the guidelines.
 
     Raises
     ------
@@ -81,11 +74,16 @@ def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8
     """
     found = {}
     for name in names or config.names():
-        plain, staged = short_plans(tp=ways), short_plans(tp=ways, pp=stages)
+        attention, ffn = short_plans(tp=ways)
         load = {"device": device, "batch": batch, "context": context}
-        case = Case(model=config.load(name), attention=plain[0], ffn=plain[1], **load)
-        verdicts = list(checklist(case).verdicts)
-        verdicts[5] = regular_layers(replace(case, attention=staged[0], ffn=staged[1]), Limits())
+        case = Case(model=config.load(name), attention=attention, ffn=ffn, **load)
+        attention, ffn = short_plans(tp=ways, pp=stages)
+        staged = replace(case, attention=attention, ffn=ffn)
+        verdicts = []
+        for verdict in checklist(case).verdicts:
+            if verdict.guideline == STAGED:
+                verdict = GUIDELINES[STAGED].judge(staged, Limits())
+            verdicts.append(verdict)
         found[name] = tuple(verdicts)
     return found
 
@@ -121,7 +119,7 @@ def checklist_table(found, caption):
     Parameters
     ----------
     found : Checklist
-        Seven verdicts.
+        A verdict of each guideline.
     caption : str
         What it is about, plain text.
 
@@ -139,15 +137,13 @@ def checklist_table(found, caption):
     rows = []
     for verdict in found.verdicts:
         title = f"{verdict.guideline} {SHORT[verdict.guideline]}"
-        rows += [
-            [title, f.status, _percent(f.cost), f"{f.dimension} {f.value}", _fix(f)]
-            for f in verdict.findings
-        ]
-        rows += (
-            []
-            if verdict.findings
-            else [[title, WORDS.get(verdict.status, verdict.status), "–", verdict.reason, "–"]]
-        )
+        for finding in verdict.findings:
+            what = f"{finding.dimension} {finding.value}"
+            cost, fix = _percent(finding.cost), _fix(finding)
+            rows.append([title, finding.status, cost, what, fix])
+        if not verdict.findings:
+            status = WORDS.get(verdict.status, verdict.status)
+            rows.append([title, status, "–", verdict.reason, "–"])
     return Table(
         ["guideline", "verdict", "cost [%]", "what", "fix"],
         rows,
@@ -163,8 +159,10 @@ def _percent(cost):
 def _fix(finding):
     if not finding.fix:
         return "–"
-    worse = "; ".join(f"{g} gets {after}" for g, _, after in finding.fix.worsens)
-    return f"{finding.fix.text}{f' ({worse})' if worse else ''}"
+    worse = [f"{guideline} gets {after}" for guideline, _, after in finding.fix.worsens]
+    if worse:
+        return f"{finding.fix.text} ({'; '.join(worse)})"
+    return finding.fix.text
 
 
 def served_pairs(differ):
