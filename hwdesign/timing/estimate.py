@@ -16,20 +16,11 @@ from hwdesign._check import choice, scalar_or_array
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
-from hwdesign.models.model import QUANTIZED
+from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import Clock
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
-TERM_OF = {
-    "attention": "projections",
-    "mamba": "projections",
-    "ffn": "ffn",
-    "shared experts": "ffn",
-    "router": "ffn",
-    "experts": "experts",
-    "head": "head",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
