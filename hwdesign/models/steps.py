@@ -114,6 +114,11 @@ class Experts:
         return self.touched * (self.gate + 1) * self.width * self.hidden
 
     @property
+    def stored_elements(self):
+        """Weight elements of all experts that live here [element]."""
+        return self.local * (self.gate + 1) * self.width * self.hidden
+
+    @property
     def flops(self):
         """Operations [FLOP]."""
         return 2 * self.pairs * (self.gate + 1) * self.width * self.hidden
