@@ -34,7 +34,7 @@ ORDER = [
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
     "measure.collectives", "measure.pipeline",
     "measure.suite",
-    "lessons.style", "lessons.show", "lessons.tables", "lessons.explore",
+    "lessons.style", "lessons.show", "lessons.claims", "lessons.tables", "lessons.explore",
     "lessons.live_parallel", "lessons.live", "lessons.samples", "lessons.levers", "lessons.verdicts", "lessons.game",
     "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment", "lessons.exercises.wide_deep",
     "lessons.exercises.low_precision", "lessons.exercises.expert_parallel", "lessons.exercises.pipeline",
