@@ -29,7 +29,7 @@ ORDER = [
     "advice.report_sarif", "advice.report",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
     "measure.collectives", "measure.pipeline", "measure.suite",
-    "lessons.style", "lessons.show", "lessons.tables", "lessons.explore", "lessons.live_parallel", "lessons.live",
+    "lessons.style", "lessons.show", "lessons.claims", "lessons.tables", "lessons.explore", "lessons.live_parallel", "lessons.live",
     "lessons.studies.four_constants", "lessons.studies.staircase", "lessons.studies.depth", "lessons.studies.scores",
     "lessons.studies.samples", "lessons.studies.levers", "lessons.studies.verdicts", "lessons.studies.game",
     "lessons.exercises.base", "lessons.exercises.near_square", "lessons.exercises.tile_alignment",
