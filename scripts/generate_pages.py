@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import hwdesign
-from hwdesign.catalogue.device import device, device_names, rows
+from hwdesign.catalogue.device import TEXTS, device, device_names, rows
 from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.models import config
 from hwdesign.units import GIB, GIGA, TERA, fmt
@@ -34,8 +34,8 @@ def table(header, body):
 
 def quantity(row):
     """The value of a catalogue row with its unit, as text."""
-    if row["field"] == "form_factor":
-        return row["value"]
+    if row["field"] in TEXTS:
+        return f"`{row['value']}`" if row["field"] == "reported_name" else row["value"]
     return fmt(float(row["value"]), row["unit"], digits=4)
 
 
