@@ -18,13 +18,13 @@ __version__ = "0.2.0"
 _PUBLIC = {
     "formulas.roofline": "attainable_flops bound_time break_even_k "
     "gemm_bytes gemm_flops gemm_intensity ridge",
-    "formulas.tiling": "pad tile_efficiency wave_efficiency",
+    "formulas.tiling": "head_sharding pad tile_efficiency wave_efficiency",
     "formulas.pipeline": "stage_layers",
     "catalogue.precision": "PRECISIONS RECIPES Precision Recipe precision recipe",
     "catalogue.device": "Device device device_names",
     "models.blocks": "Block DenseFFN LatentAttention Mamba2 MoE SelfAttention",
     "models.model": "Model",
-    "models.sharding": "good_ways head_sharding width_tiers widths_near",
+    "models.sharding": "good_ways width_tiers widths_near",
     "models.layers": "Gemm",
     "models.steps": "Exchange Experts Plan step",
     "models.sheet": "sheet sheet_text",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.advice.report import schema
-from hwdesign.catalogue.device import device, device_names, rows
+from hwdesign.catalogue.device import TEXTS, device, device_names, rows
 from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.models import config
 from hwdesign.units import GIB, GIGA, TERA, fmt
@@ -38,8 +38,8 @@ def table(header, body):
 
 def quantity(row):
     """The value of a catalogue row with its unit, as text."""
-    if row["field"] == "form_factor":
-        return row["value"]
+    if row["field"] in TEXTS:
+        return f"`{row['value']}`" if row["field"] == "reported_name" else row["value"]
     return fmt(float(row["value"]), row["unit"], digits=4)
 
 
@@ -199,16 +199,44 @@ def docstring(text):
     return "\n".join(out + (["```"] if section == "Examples" else []))
 
 
-def lessons_table():
-    """What the notebooks draw and show: name, module, first line of the docstring."""
+ROOMS = ("formulas", "catalogue", "models", "timing", "advice", "measure")
+
+
+def names_of(module):
+    """Functions and classes that a module defines and does not hide, by name."""
+    for name, item in sorted(vars(module).items()):
+        own = getattr(item, "__module__", "").startswith(module.__name__)
+        if own and not name.startswith("_") and (inspect.isfunction(item) or inspect.isclass(item)):
+            yield name, item
+
+
+def names_table(modules, known=()):
+    """Functions and classes by module with the first sentence of their docstrings, but for those in `known`."""
     body = []
-    for module in ("figures", "samples", "live", "show", "tables", "explore", "practice", "exercises"):
-        home = importlib.import_module(f"hwdesign.lessons.{module}")
-        for name, item in sorted(vars(home).items()):
-            local = getattr(item, "__module__", "").startswith(f"hwdesign.lessons.{module}")
-            if not name.startswith("_") and local and (inspect.isfunction(item) or inspect.isclass(item)):
-                body.append([f"`{name}`", f"`hwdesign.lessons.{module}`", inspect.getdoc(item).splitlines()[0].replace("|", "/")])
+    for module in map(importlib.import_module, modules):
+        for name, item in names_of(module):
+            if name not in known:
+                first = " ".join(inspect.getdoc(item).split("\n\n")[0].split()).replace("|", "/")
+                body.append([f"`{name}`", f"`{module.__name__}`", re.sub("``([^`]+)``", r"`\1`", first)])
     return table(["name", "module", "what it is"], body)
+
+
+def library_modules():
+    """Modules of the library, room by room."""
+    for room in ROOMS:
+        for path in sorted((ROOT / "hwdesign" / room).glob("*.py")):
+            if path.stem != "__init__":
+                yield f"hwdesign.{room}.{path.stem}"
+
+
+def lessons_modules():
+    """Modules of what the notebooks draw and ask."""
+    lessons = ROOT / "hwdesign" / "lessons"
+    yield from ("hwdesign.lessons.figures", "hwdesign.lessons.exercises")
+    for folder in (lessons, lessons / "studies"):
+        for path in sorted(folder.glob("*.py")):
+            if path.stem != "__init__":
+                yield ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def bare_signature(item):
@@ -226,13 +254,16 @@ def api_page():
     parts = [
         "# API reference",
         "<!-- written by scripts/generate_pages.py from the docstrings; do not edit -->",
-        "All names are imported from `hwdesign`. Dimensions accept a number, a list or an array and broadcast; a scalar gives a scalar. Quantities are in "
+        "The names of the first part are imported from `hwdesign`. Dimensions accept a number, a list or an array and broadcast; a scalar gives a scalar. Quantities are in "
         "SI base units: second, byte, FLOP. Constants (`GB300`, `NVFP4`, ...) are listed in the {doc}`hardware`.",
     ]
-    lessons = [
+    others = [
+        "## The rest, by module",
+        "What the chapters and the checker use besides; import these names from their module.",
+        names_table(library_modules(), known=hwdesign._HOME),
         "## lessons",
-        "What the notebooks draw and show. These names need the extra `book` and are imported from their module.",
-        lessons_table(),
+        "What the notebooks draw and ask; most of it needs the extra `book`.",
+        names_table(lessons_modules()),
     ]
     for home, names in homes.items():
         module = importlib.import_module(f"hwdesign.{home}")
@@ -243,7 +274,7 @@ def api_page():
                 continue
             signature = bare_signature(item)
             parts += [f"### {name}", f"```python\n{name}{signature}\n```", docstring(item.__doc__)]
-    return "\n\n".join(parts + lessons) + "\n"
+    return "\n\n".join(parts + others) + "\n"
 
 
 def pictures(out):

@@ -31,6 +31,7 @@ RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1
 RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 96G 64G 8 188 134.2M
 """
 FIELDS = ("memory_bandwidth", "memory_capacity", "link_bandwidth", "link_domain", "sms", "l2")
+TEXTS = ("form_factor", "reported_name")  # fields that are no numbers
 UNITS = {
     "dense_peak": "FLOP/s",
     "sparse_peak": "FLOP/s",
@@ -42,6 +43,7 @@ UNITS = {
     "sms": "SM",
     "l2": "byte",
     "form_factor": "text",
+    "reported_name": "pattern",
 }
 BOUNDS = {
     "dense_peak": (1e12, 2e16),
@@ -84,7 +86,7 @@ def catalogue_errors(values):
 
 
 def values():
-    return {(r["device"], r["field"], r["precision"]): float(r["value"]) for r in rows() if r["field"] != "form_factor"}
+    return {(r["device"], r["field"], r["precision"]): float(r["value"]) for r in rows() if r["field"] not in TEXTS}
 
 
 def test_every_number_equals_its_published_figure():
@@ -108,7 +110,7 @@ def test_every_row_has_unit_source_date_status(row):
     assert row["unit"] == UNITS[row["field"]] and len(row["source"]) > 8
     assert row["status"] in ("datasheet", "derived", "reported", "unverified")
     assert datetime.date.fromisoformat(row["accessed"]) <= datetime.date.today()
-    if row["field"] != "form_factor":
+    if row["field"] not in TEXTS:
         low, high = BOUNDS[row["field"]]
         assert low <= float(row["value"]) <= high
 

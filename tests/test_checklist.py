@@ -18,7 +18,7 @@ from hwdesign.advice.verdict import STATUSES, Limits
 from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
-from hwdesign.models.steps import PlanError
+from hwdesign.models.parts import PlanError
 from hwdesign.timing.pipeline import stage_times
 
 from conftest import ROOT
@@ -674,7 +674,7 @@ def test_a_rule_knows_no_number_and_the_table_gives_it():
     ("name", "ways", "part"),
     [
         ("qwen2.5-7b", {"tp": 8}, "query heads"),
-        ("nemotron-3-nano-30b-a3b", {"tp": 2, "kvp": 3}, "mamba heads"),
+        ("nemotron-3-nano-30b-a3b", {"tp": 2, "kvp": 3}, "Mamba heads"),
         ("mixtral-8x7b", {"dp": 5, "ep": 5}, "experts"),
         ("deepseek-r1", {"tp": 4, "dp": 3, "ep": 4}, "ffn ep"),
     ],

@@ -313,3 +313,11 @@ def test_values_that_refer_to_themselves_end():
     circle = []
     circle.append(circle)
     assert "'hidden_size' must be a whole number" in refusal({**LLAMA, "hidden_size": circle})
+
+
+def test_a_model_type_that_is_another_by_name_is_read_as_that(tmp_path):
+    r1 = json.loads((Path(config.__file__).parent / "configs" / "deepseek-r1.json").read_text(encoding="utf-8"))
+    # Kimi-K2-Instruct's sizes (its config.json); Moonshot publishes 1 trillion, 32 billion of them active.
+    k2 = {**r1, "model_type": "kimi_k2", "vocab_size": 163840, "num_attention_heads": 64, "n_routed_experts": 384,
+          "first_k_dense_replace": 1}  # fmt: skip
+    assert config.load(k2).parameters == 1_026_408_232_448

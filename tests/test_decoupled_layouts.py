@@ -180,9 +180,9 @@ def test_heads_are_cut_over_pieces_where_there_is_no_cache(models):
     )
     assert two - one == pytest.approx(nano.kv_bytes(2**20, "fp8") / 8 + nano.state_bytes() / 8, rel=1e-12)
     wide = Plan(tp=2, kvp=64)
-    with pytest.raises(ValueError, match=r"attention tp \* kvp must divide mamba heads = 64, got 128"):
+    with pytest.raises(ValueError, match=r"attention tp \* kvp must divide Mamba heads = 64, got 128"):
         step(nano, batch=4, context=2**20, attention=wide, ffn=Plan(tp=128))
-    with pytest.raises(ValueError, match=r"attention tp \* kvp must divide mamba heads = 64, got 3"):
+    with pytest.raises(ValueError, match=r"attention tp \* kvp must divide Mamba heads = 64, got 3"):
         hw.decode_step(nano, "GB300", "nvfp4", batch=4, context=99, attention=Plan(kvp=3), ffn=Plan(tp=3))
 
 

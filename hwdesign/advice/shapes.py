@@ -13,7 +13,6 @@ import numpy as np
 from hwdesign._check import positive, whole
 from hwdesign.formulas.tiling import pad
 from hwdesign.models import config  # noqa: F401  (examples below load models)
-from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 
 CHOICES = 10  # kinds of blocks for which both multiples are tried
 LARGE = 7e9  # parameters from which on dense models show how wide is wide [element]
@@ -70,15 +69,16 @@ def merged_experts(model):
     >>> merged_experts(r1).blocks[-1].ffn.width
     4096
     """
-    experts = [b.ffn for b in model.block_counts if isinstance(b.ffn, MoE)]
+    experts = [block.ffn for block in model.block_counts if block.routed]
     if not experts or any(
         e.num_experts % 2 or e.top_k % 2 or e.width * 2**0.5 >= model.hidden_size for e in experts
     ):
         return None
 
     def change(block):
-        if not isinstance(ffn := block.ffn, MoE):
+        if not block.routed:
             return block
+        ffn = block.ffn
         return replace(
             block,
             ffn=replace(
@@ -121,8 +121,8 @@ def squarer(model):
     >>> new.hidden_size, new.blocks[0].ffn.width
     (2048, 32128)
     """
-    dense = [b.ffn for b in model.block_counts if isinstance(b.ffn, DenseFFN)]
-    if not dense or any(isinstance(b.ffn, MoE) for b in model.block_counts):
+    dense = [block.ffn for block in model.block_counts if block.ffn]
+    if not dense or any(block.routed for block in model.block_counts):
         return None
     ratio = max(f.width for f in dense) / model.hidden_size
     if 0.25 <= ratio <= 4:
@@ -132,7 +132,7 @@ def squarer(model):
     def change(block):
         if not block.ffn:
             return block
-        mixer, matrices = block.mixer, 3 if block.ffn.gated else 2
+        mixer, matrices = block.mixer, block.ffn.gate + 1
         spent = 0
         if mixer:
             before, after = (
@@ -260,27 +260,9 @@ def wider(model, aspect, *, ways=1):
             break
         target -= 1
 
-    def scaled(size, multiple):
-        return max(multiple, round(size * factor / multiple) * multiple)
-
     def change(block):
-        mixer, ffn = block.mixer, block.ffn
-        if isinstance(mixer, SelfAttention):
-            unit = int(np.lcm(mixer.num_kv_heads, ways))
-            heads = scaled(mixer.num_heads, unit if mixer.num_kv_heads < mixer.num_heads else ways)
-            kv = mixer.num_kv_heads if mixer.num_kv_heads < mixer.num_heads else heads
-            mixer = replace(mixer, num_heads=heads, num_kv_heads=kv)
-        elif isinstance(mixer, LatentAttention):
-            rank = mixer.q_rank and scaled(mixer.q_rank, 128)
-            mixer = replace(mixer, num_heads=scaled(mixer.num_heads, ways), q_rank=rank)
-        elif isinstance(mixer, Mamba2):
-            mixer = replace(
-                mixer, num_heads=scaled(mixer.num_heads, int(np.lcm(mixer.groups, ways)))
-            )
-        if ffn:
-            ffn = replace(ffn, width=scaled(ffn.width, 128))
-        if isinstance(ffn, MoE) and ffn.shared_width:
-            ffn = replace(ffn, shared_width=scaled(ffn.shared_width, 128))
+        mixer = block.mixer and block.mixer.scaled(factor, ways)
+        ffn = block.ffn and block.ffn.scaled(factor)
         return replace(block, mixer=mixer, ffn=ffn)
 
     return mapped(replace(model, blocks=blocks), change, hidden_size=hidden)

@@ -2,39 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from hwdesign.advice.case import change, plan_text
 from hwdesign.advice.shapes import mapped
 from hwdesign.advice.verdict import Finding, Fix, Verdict
-from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
-from hwdesign.models.sharding import head_sharding, width_tiers
+from hwdesign.models.parts import QUANTIZED, TERM_OF, Shard
+from hwdesign.models.sharding import width_tiers
 
-# What carries the width, under which name; the part of the model that decides its format, and the
-# term of the step it is in.
-CARRIED = {
-    "feed-forward width": (DenseFFN, "width", "ffn", "ffn"),
-    "expert width": (MoE, "width", "experts", "experts"),
-    "shared expert width": (MoE, "shared_width", "shared experts", "ffn"),
-    "latent": (LatentAttention, "kv_rank", "attention", "projections"),
-    "query latent": (LatentAttention, "q_rank", "attention", "projections"),
-}
-PARTS = {
-    "ffn": ("ffn", "shared experts"),
-    "experts": ("experts",),
-    "projections": ("attention", "mamba"),
-    "head": ("head",),
-}
-TERMS = {  # of the step that a width is in, for those that no part of a block carries
-    "hidden size": tuple(PARTS),
-    "vocabulary": ("head",),
-    "query heads": ("projections",),
-}
 WHY = {
     "format": "whole scale blocks",
     "kernel": "rows in pieces of 16 bytes",
     "tile 128": "full tiles",
 }
+MODEL_FIELDS = ("hidden_size", "vocab_size")
+WIDTH_TERMS = ("ffn", "experts", "projections", "head")  # that the hidden size is in
 BETTER = ("tile 256", "tile 512")  # worth having, but no rule
 
 
@@ -61,13 +41,13 @@ def multiples(case, limits):
     if case.refusal:
         return Verdict.of(str(case.refusal), about_heads) if about_heads else Verdict.cannot(case)
     about_widths, passed = [], []
-    for name, width, ways, part in _widths(case):
-        tiers = width_tiers(width, ways, case.low(part)).values()
+    for shard in _widths(case):
+        tiers = width_tiers(shard.width, shard.ways, case.low(shard.part)).values()
         kept = [tier.multiple for tier in tiers if tier.ok]
         broken = [tier for tier in tiers if not tier.ok and tier.name not in BETTER]
         passed += kept[-1:]
         if broken:
-            about_widths.append(_finding(case, name, broken, limits))
+            about_widths.append(_finding(case, shard, broken, limits))
     if about_widths:
         reason = "some shares are no multiples of 128"
     else:
@@ -78,102 +58,87 @@ def multiples(case, limits):
 
 
 def _widths(case):
-    """(name, width, ways, part) of what is checked, each once."""
-    model, ffn, attention = case.model, case.ffn, case.attention
-    low = next(
-        (
-            part
-            for part in model.parameters_by_part()
-            if part in model.low_precision_parts(case.recipe)
-        ),
-        "head",
+    """What is checked, as a list of `Shard`, each once."""
+    model = case.model
+    low = model.low_precision_parts(case.recipe)
+    first = next((part for part in model.parameters_by_part() if part in low), "head")
+    hidden = Shard(
+        name="hidden size", field="hidden_size", width=model.hidden_size, ways=1, part=first
     )
-    out = [("hidden size", model.hidden_size, 1, low), ("vocabulary", model.vocab_size, 1, "head")]
-    owners = (
-        1 if ffn.gather else min(ffn.ep, max(1, attention.dp // ffn.dp))
-    )  # groups that bring their own tokens
-    inside = ffn.tp * ffn.ep // owners
-    ways = {"feed-forward width": inside, "expert width": ffn.tp, "shared expert width": inside}
+    vocabulary = Shard(
+        name="vocabulary", field="vocab_size", width=model.vocab_size, ways=1, part="head"
+    )
+    found = [hidden, vocabulary]
     for block in model.block_counts:
-        for name, (kind, key, part, _) in CARRIED.items():
-            if width := next(
-                (getattr(x, key) for x in (block.mixer, block.ffn) if isinstance(x, kind)), None
-            ):
-                out.append((name, width, ways.get(name, 1), part))
-        if isinstance(mixer := block.mixer, SelfAttention):
-            out.append(("query heads", mixer.num_heads * mixer.head_dim, attention.tp, "attention"))
-    return list(dict.fromkeys(out))
+        for part in (block.ffn, block.mixer):
+            if part:
+                found += part.shards(case.attention, case.ffn)
+    return list(dict.fromkeys(found))
 
 
-def _finding(case, name, broken, limits):
-    """The finding about a width, given the rules that it breaks from the loosest to the
-    strictest.
-    """
-    first, strictest = broken[0], broken[-1]
-    width, ways, good = first.width, first.ways, strictest.next_width
-    model = _resized(case.model, name, width, good, ways)
+def _finding(case, shard, broken, limits):
+    """What is said of a width whose shares break these tiers, the strictest rule last."""
+    first, good = broken[0], broken[-1].next_width
+    model = _resized(case, shard, good)
     new = change(case, model=model)
-    text = f"{name} {good}"
-    if name == "query heads":
-        mixer = _first_change(case.model, model).mixer
-        good, text = mixer.num_heads * mixer.head_dim, f"{mixer.num_heads} query heads"
-    cost, fix = None, None
-    if new:
-        cost = _waste(case, new, name)
-        fix = Fix(text=text, case=new, before=case, width=good / width - 1)
-    if name == "expert width" and ways > 1:
-        fix = _less_cut(case, width, good) or fix
-    value, where = str(width), ""
-    if ways > 1:
-        value, where = f"{width} / {ways} = {first.local:g}", f" on each of {ways} GPUs"
-    tile_alone = first.name.startswith("tile")
+    cost = new and _waste(case, new, shard)
+    text = f"{shard.name} {good}"
+    if shard.name == "query heads":
+        heads = _first_changed_mixer(case.model, model)
+        good, text = heads.num_heads * heads.head_dim, f"{heads.num_heads} query heads"
+    fix = new and Fix(text=text, case=new, before=case, width=good / shard.width - 1)
+    value, each = str(shard.width), ""
+    if shard.ways > 1:
+        value = f"{shard.width} / {shard.ways} = {first.local:g}"
+        each = f" on each of {shard.ways} GPUs"
+        if shard.part == "experts":
+            fix = _less_cut(case, shard, good) or fix
+    least = "warn" if _padded(case, shard) or first.name.startswith("tile") else "fail"
     return Finding(
-        dimension=name,
+        dimension=shard.name,
         value=value,
-        rule=f"multiples of {first.multiple}{where}, for {WHY[first.name]}",
-        status=limits.grade(cost, "warn" if tile_alone or _is_padded(case, name) else "fail"),
+        rule=f"multiples of {first.multiple}{each}, for {WHY[first.name]}",
+        status=limits.grade(cost, least),
         cost=cost,
         fix=fix,
     )
 
 
-def _is_padded(case, name):
-    """Whether engines pad what is cut badly, instead of refusing it."""
-    four_bits = case.low("experts").bits == 4 and case.recipe.math.bits == 4
-    return name == "vocabulary" or (name == "expert width" and four_bits)
+def _padded(case, shard):
+    """Whether engines pad this width: a vocabulary, and experts in four bits."""
+    if shard.part == "experts":
+        return case.low("experts").bits == 4 and case.recipe.math.bits == 4
+    return shard.name == "vocabulary"
 
 
-def _first_change(before, after):
-    """The first block of a model that differs from that of another."""
-    pairs = zip(before.blocks, after.blocks, strict=True)
-    return next(new for old, new in pairs if old != new)
+def _first_changed_mixer(old, new):
+    pairs = zip(old.blocks, new.blocks, strict=True)
+    return next(after.mixer for before, after in pairs if before != after)
 
 
-def _less_cut(case, width, most):
+def _less_cut(case, shard, most):
     """The fix that cuts experts into fewer pieces and so widens them least; None where none stays
     below `most`.
     """
-    plans_by_width = {}
+    good = {}
     for attention, ffn in case.layouts():
-        tile = width_tiers(width, ffn.tp, case.low("experts"))["tile 128"]
+        tile = width_tiers(shard.width, ffn.tp, case.low("experts"))["tile 128"]
         if attention == case.attention and tile.next_width < most:
-            plans_by_width.setdefault(tile.next_width, []).append((attention, ffn))
-    for wide in sorted(plans_by_width):
-        wider = replace(case, model=_resized(case.model, "expert width", width, wide, 1))
-        new = wider.fastest(plans_by_width[wide])
+            good.setdefault(tile.next_width, []).append((attention, ffn))
+    for width, pairs in sorted(good.items()):
+        new = replace(case, model=_resized(case, shard, width)).fastest(pairs)
         if new and (new.breakdown.feasible or not case.breakdown.feasible):
-            text = f"experts less cut: {plan_text(new.attention, new.ffn)}"
-            if wide > width:
-                text = f"expert width {wide}, {text}"
-            return Fix(text=text, case=new, before=case, width=wide / width - 1)
+            wider = f"expert width {width}, " if width > shard.width else ""
+            text = f"{wider}experts less cut: {plan_text(new.attention, new.ffn)}"
+            return Fix(text=text, case=new, before=case, width=width / shard.width - 1)
     return None
 
 
-def _waste(case, new, name):
+def _waste(case, new, shard):
     """Share of the step that is saved if each parameter takes the time that it takes at the new
     width [dimensionless].
     """
-    terms = TERMS[name] if name in TERMS else (CARRIED[name][3],)
+    terms = WIDTH_TERMS if shard.field == "hidden_size" else (TERM_OF[shard.part],)
     saved = 0.0
     for term in terms:
         before, after = _carried(case.model, term), _carried(new.model, term)
@@ -183,76 +148,53 @@ def _waste(case, new, name):
 
 def _carried(model, term):
     """Parameters behind a term of the step; a head that is the embedding counts by its rows."""
-    parts = model.parameters_by_part()
-    return sum(parts.get(part, 0) for part in PARTS[term]) or model.vocab_size * model.hidden_size
+    counts = model.parameters_by_part()
+    behind = (part for part in TERM_OF if TERM_OF[part] == term and part in (*QUANTIZED, "head"))
+    return sum(counts.get(part, 0) for part in behind) or model.vocab_size * model.hidden_size
 
 
-def _resized(model, name, old, new, ways):
+def _resized(case, shard, width):
     """The model with another width; query heads come in whole groups."""
-    if name in ("hidden size", "vocabulary"):
-        return replace(
-            model, **{name.replace(" ", "_") if name == "hidden size" else "vocab_size": new}
-        )
-    kind, key, *_ = CARRIED.get(name, (None, None))
+    if shard.field in MODEL_FIELDS:
+        return replace(case.model, **{shard.field: width})
 
-    def resize(block):
-        parts = {"mixer": block.mixer, "ffn": block.ffn}
-        for place, part in parts.items():
-            if kind and isinstance(part, kind) and getattr(part, key) == old:
-                parts[place] = replace(part, **{key: new})
-            if (
-                name == "query heads"
-                and isinstance(part, SelfAttention)
-                and part.num_heads * part.head_dim == old
-            ):
-                parts[place] = _more_heads(part, ways)
-        return replace(block, **parts)
+    def other(part):
+        mine = part is not None and shard in part.shards(case.attention, case.ffn)
+        return part.resized(shard, width) if mine else part
 
-    return mapped(model, resize)
+    def change_block(block):
+        return replace(block, mixer=other(block.mixer), ffn=other(block.ffn))
 
-
-def _more_heads(mixer, ways):
-    """The same attention with the next number of query heads whose shares are multiples of 128."""
-    unit = ways * 128 // int(np.gcd(ways * 128, mixer.head_dim))
-    alone = mixer.num_kv_heads == mixer.num_heads
-    unit = int(np.lcm.reduce([unit, ways, *([] if alone else [mixer.num_kv_heads])]))
-    heads = -(-mixer.num_heads // unit) * unit
-    return replace(mixer, num_heads=heads, num_kv_heads=heads if alone else mixer.num_kv_heads)
+    return mapped(case.model, change_block)
 
 
 def _heads(case):
     """A finding about the first head count that the plans cannot split, as a list."""
     plan = case.attention
     for mixer in dict.fromkeys(b.mixer for b in case.model.block_counts if b.mixer):
-        ways = plan.tp * plan.kvp if isinstance(mixer, Mamba2) else plan.tp
-        if _shards(mixer, ways):
-            continue
-        new = case.fastest(
-            [
-                (a, f)
-                for a, f in case.layouts()
-                if all(_shards(b.mixer, a.tp) for b in case.model.block_counts)
-            ]
-        )
-        subject = "Mamba heads" if isinstance(mixer, Mamba2) else "query heads"
-        heads, rule = mixer.num_heads, "the GPUs divide the heads"
-        if heads % ways == 0:
-            subject, heads, rule = "key-value heads", mixer.num_kv_heads, "one divides the other"
-        fix = new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)
-        found = Finding(
-            dimension="heads",
-            value=f"{heads} {subject} over {ways} GPUs",
-            rule=rule,
-            status="fail",
-            fix=fix,
-            subject=subject,
-        )
-        return [found]
+        ways = mixer.head_ways(plan)
+        if not mixer.heads_spread(ways):
+            return [_head_finding(case, mixer, ways)]
     return []
 
 
-def _shards(mixer, ways):
-    """Whether the heads of a mixer spread evenly; a latent is copied."""
-    if not isinstance(mixer, SelfAttention):
-        return mixer is None or mixer.num_heads % ways == 0
-    return head_sharding(mixer.num_heads, mixer.num_kv_heads, ways)[0] in ("clean", "replicated")
+def _head_finding(case, mixer, ways):
+    spread = [pair for pair in case.layouts() if _all_heads_spread(case.model, pair[0])]
+    new = case.fastest(spread)
+    heads, kv_heads = mixer.head_counts
+    subject, rule = mixer.heads_name, "the GPUs divide the heads"
+    if heads % ways == 0:
+        subject, heads, rule = "key-value heads", kv_heads, "one divides the other"
+    return Finding(
+        dimension="heads",
+        value=f"{heads} {subject} over {ways} GPUs",
+        rule=rule,
+        status="fail",
+        fix=new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case),
+        subject=subject,
+    )
+
+
+def _all_heads_spread(model, plan):
+    mixers = [block.mixer for block in model.block_counts if block.mixer]
+    return all(mixer.heads_spread(mixer.head_ways(plan)) for mixer in mixers)

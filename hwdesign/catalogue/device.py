@@ -19,6 +19,7 @@ from hwdesign._check import choice
 from hwdesign.catalogue.precision import precision
 from hwdesign.formulas import roofline
 
+TEXTS = ("form_factor", "reported_name")  # fields that are no numbers
 AMBIGUOUS = {
     "A100": ("A100_SXM", "the PCIe card has less bandwidth and is not in the catalogue"),
     "H100": ("H100_SXM", "H100_PCIE has 24 % less math and 40 % less bandwidth"),
@@ -33,6 +34,8 @@ class Device:
     ----------
     name, form_factor : str
         Catalogue name and what kind of part it is (SXM, PCIe, NVL72 superchip, ...).
+    reported_name : str or None
+        What its driver calls it, without the vendor, as a regular expression.
     dense_peak, sparse_peak : mapping of str to float
         Peak rate by number format [FLOP/s]. `sparse_peak` needs 2:4 structured sparsity and is
         never a default.
@@ -60,6 +63,7 @@ class Device:
 
     name: str
     form_factor: str
+    reported_name: str | None = None  # what a driver calls it, as a regular expression
     dense_peak: Mapping = field(hash=False)  # [FLOP/s]
     sparse_peak: Mapping = field(hash=False)  # [FLOP/s]
     memory_bandwidth: float  # [byte/s]
@@ -138,8 +142,8 @@ def _device(name):
             continue
         if row["field"] in ("dense_peak", "sparse_peak"):
             values[row["field"]][row["precision"]] = float(row["value"])
-        elif row["field"] == "form_factor":
-            values["form_factor"] = row["value"]
+        elif row["field"] in TEXTS:
+            values[row["field"]] = row["value"]
         else:
             number = float(row["value"])
             values[row["field"]] = int(number) if row["field"] in ("sms", "link_domain") else number

@@ -10,6 +10,8 @@ import functools
 from importlib import resources
 from types import MappingProxyType
 
+from hwdesign._check import choice
+
 # Columns of each file that are no numbers.
 TEXT = {
     "benchmarks.csv": ("model", "benchmark", "format", "source", "questions_source"),
@@ -52,7 +54,7 @@ def rows(file):
     >>> next(rows("chunked_pipeline.csv"))["tokens"]
     131072.0
     """
-    source, text = "", TEXT[file]
+    source, text = "", choice("file", file, TEXT)
     content = resources.files("hwdesign.catalogue").joinpath(file).read_text(encoding="utf-8")
     for row in csv.DictReader(content.splitlines()):
         source = source if row["source"] == "same" else row["source"]

@@ -5,7 +5,7 @@ Source: NVIDIA, "Matrix multiplication background user's guide" (tile and wave q
 
 import numpy as np
 
-from hwdesign._check import dims, numbers, same_shape, scalar_or_array
+from hwdesign._check import dims, numbers, same_shape, scalar_or_array, whole
 
 
 def pad(size, multiple):
@@ -198,3 +198,44 @@ def cluster_efficiency(n, *, tile, cluster, idle):
     return scalar_or_array(
         n / (filled + idle * (pad(n, cluster) - filled))
     )  # exactly 1 where nothing is left over
+
+
+def head_sharding(num_heads, num_kv_heads, ways):
+    """How query and key-value heads spread over tensor-parallel ways: (class, copies of each
+    key-value head).
+
+    Parameters
+    ----------
+    num_heads, num_kv_heads : int
+        Query heads and key-value heads.
+    ways : int
+        Tensor-parallel ways.
+
+    Returns
+    -------
+    tuple of (str, float)
+        "clean": both divide evenly; "replicated": query heads divide and key-value heads are copied
+        evenly; "uneven": query heads divide, key-value heads do not spread evenly; "impossible":
+        query heads do not divide. Copies [dimensionless].
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1.
+
+    Notes
+    -----
+    Source: vLLM issue 11797; transformers issue 48307.
+
+    Examples
+    --------
+    >>> [head_sharding(28, 4, ways) for ways in (4, 8, 28, 7)]
+    [('clean', 1.0), ('impossible', 2.0), ('replicated', 7.0), ('uneven', 1.75)]
+    """
+    num_heads, num_kv_heads, ways = whole(num_heads=num_heads, num_kv_heads=num_kv_heads, ways=ways)
+    copies = max(1.0, ways / num_kv_heads)
+    if num_heads % ways:
+        return "impossible", copies
+    if num_kv_heads % ways == 0:
+        return "clean", copies
+    return ("replicated" if ways % num_kv_heads == 0 else "uneven"), copies

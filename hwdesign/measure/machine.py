@@ -8,31 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hwdesign.catalogue.device import device, device_names
 from hwdesign.units import GIB
 
 CACHE = 2.0**26  # of a processor, taken where nobody says how large it is [byte]
-SHARE = (
-    2.0**28
-)  # most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte]
-# What devices report -> catalogue. Variants with other numbers (40 GB, NVL, laptops, a MIG slice)
-# are left out.
-REPORTED = {
-    r"A100-SXM4-80GB": "A100_SXM",
-    r"H100 80GB HBM3": "H100_SXM",
-    r"H100 PCIe": "H100_PCIE",
-    r"H200": "H200",
-    r"B200": "B200",
-    r"GB200": "GB200",
-    r"B300( SXM6 AC)?": "B300",
-    r"GB300": "GB300",
-    r"Instinct MI300X.*": "MI300X",
-    r"L4": "L4",
-    r"T4": "T4",
-    r"L40S": "L40S",
-    r"GeForce RTX 4090": "RTX_4090",
-    r"GeForce RTX 5090": "RTX_5090",
-    r"RTX PRO 6000 Blackwell Server Edition": "RTX_PRO_6000",
-}
+# Most of a cache that a machine of up to 4 cores can hold: it is a slice of a larger one [byte].
+SHARE = 2.0**28
 
 
 def catalogue_name(reported):
@@ -63,7 +44,11 @@ def catalogue_name(reported):
     ('H200', None, None)
     """
     short = re.sub(r"^(NVIDIA|Tesla|AMD)\s+", "", str(reported).strip())
-    return next((name for pattern, name in REPORTED.items() if re.fullmatch(pattern, short)), None)
+    for name in device_names():
+        pattern = device(name).reported_name
+        if pattern and re.fullmatch(pattern, short):
+            return name
+    return None
 
 
 def cpu_name():

@@ -370,6 +370,8 @@ def _nemotron_nas(read, hidden, kind):
     return {"blocks": tuple(blocks)}
 
 
+# Model types whose blocks are those of another one, key by key.
+ALIASES = {"kimi_k2": "deepseek_v3"}
 READERS = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", *GEMMA), _dense),
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _qwen_moe),

@@ -1,58 +1,40 @@
-"""The parts of a model and their weights: attention, Mamba-2, feed-forward, experts, and the block
-that holds them.
+"""The kinds of blocks: attention, latent attention, Mamba-2, dense feed-forward parts, experts, and
+the block that holds a mixer and a feed-forward part.
 
-Every parameter belongs to one `Weight`: a matrix or vector with its shape, how often it is stored,
-and how often one token uses it. Names are those of Hugging Face configs. Sources: the
+Every parameter belongs to one `Weight`. Names are those of Hugging Face configs. Sources: the
 `modeling_*.py` of each architecture in transformers; DeepSeek-V2, arXiv 2405.04434, for latent
 attention; Mamba-2, arXiv 2405.21060.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwdesign._check import shown
+from hwdesign.formulas.collectives import remote_copies
+from hwdesign.formulas.experts import distinct_experts, expert_ranks
+from hwdesign.formulas.tiling import head_sharding, pad
+from hwdesign.models.parts import (
+    FeedForward,
+    Mixer,
+    Shard,
+    Weight,
+    divided,
+    linear,
+    scaled_size,
+    vector,
+)
+
+TILE = 128  # what widths of siblings are multiples of [element]
+
+
+def _share(size, ways):
+    """One of `ways` equal shares of a dimension that is padded to divide [element]."""
+    return int(pad(size, ways)) // ways
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weight:
-    """One matrix (n outputs, k inputs) or vector (k = 1, not multiplied as a matrix) of the model.
-
-    `stored` copies exist; one token uses `used` of them. `matmul` says whether a token's pass
-    multiplies by it.
-
-    Examples
-    --------
-    >>> Weight(name="up", part="ffn", n=14336, k=4096).elements
-    58720256
-    """
-
-    name: str
-    part: str
-    n: int  # [element]
-    k: int = 1  # [element]
-    stored: int = 1
-    used: int = 1
-    matmul: bool = True
-
-    @property
-    def elements(self):
-        """Elements of one copy [element]."""
-        return self.n * self.k
-
-
-def _linear(name, part, n, k, bias=False, *, stored=1, used=1):
-    out = [Weight(name=name, part=part, n=n, k=k, stored=stored, used=used)]
-    if bias:
-        out.append(
-            Weight(name=f"{name} bias", part=part, n=n, stored=stored, used=used, matmul=False)
-        )
-    return out
-
-
-def vector(name, part, n):
-    """A vector of n elements [element], added or multiplied element by element."""
-    return Weight(name=name, part=part, n=n, matmul=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelfAttention:
+class SelfAttention(Mixer):
     """Multi-head, grouped-query (fewer key-value heads) or multi-query (one) attention, full or in
     a sliding window.
 
@@ -93,19 +75,90 @@ class SelfAttention:
         """
         return 2 * self.num_kv_heads * self.head_dim
 
+    def cache_share(self, tp):
+        """Share of the cache on each of `tp` GPUs [dimensionless]: key-value heads are divided
+        until
+        one is left; beyond that they are copied.
+        """
+        return -(-self.num_kv_heads // tp) / self.num_kv_heads
+
+    @property
+    def head_counts(self):
+        """(query heads, key-value heads)."""
+        return self.num_heads, self.num_kv_heads
+
+    def heads_spread(self, ways):
+        """Whether the heads spread evenly, copies of key-value heads allowed."""
+        found, _ = head_sharding(self.num_heads, self.num_kv_heads, ways)
+        return found in ("clean", "replicated")
+
+    @property
+    def sizes(self):
+        """Query and key-value heads."""
+        return {"query_heads": self.num_heads, "key_value_heads": self.num_kv_heads}
+
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         query, key_value = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        out = _linear("qkv", "attention", query + 2 * key_value, hidden, self.qkv_bias)
-        out += _linear("attention output", "attention", hidden, query, self.out_bias)
+        out = linear("qkv", "attention", query + 2 * key_value, hidden, self.qkv_bias)
+        out += linear("attention output", "attention", hidden, query, self.out_bias)
         if self.qk_norm:
             sizes = (self.head_dim, self.head_dim) if self.qk_norm == "head" else (query, key_value)
             out += [vector(f"{name} norm", "norm", n) for name, n in zip("qk", sizes, strict=True)]
         return out + ([vector("sinks", "attention", self.num_heads)] if self.sinks else [])
 
+    def operations(self, run):
+        """Adds projections, scores and the output projection of one layer."""
+        heads = self.local_heads(run.plan)
+        kv_heads = -(-self.num_kv_heads // run.plan.tp)
+        width = (heads + 2 * kv_heads) * self.head_dim
+        run.gemm("qkv", run.tokens, width, run.hidden, "attention")
+        run.attend(
+            heads=heads,
+            kv_heads=kv_heads,
+            key=self.head_dim,
+            value=self.head_dim,
+            cached=2 * kv_heads * self.head_dim,
+            output=heads * self.head_dim,
+            window=self.window,
+        )
+
+    def shards(self, attention, ffn):
+        """The query heads' width."""
+        width = self.num_heads * self.head_dim
+        return [
+            Shard(
+                name="query heads",
+                field="num_heads",
+                width=width,
+                ways=attention.tp,
+                part="attention",
+            )
+        ]
+
+    def resized(self, shard, width):
+        """The same attention with the next number of query heads whose shares are multiples of 128;
+        heads come in whole groups.
+        """
+        rows = shard.ways * TILE
+        unit = np.lcm(rows // int(np.gcd(rows, self.head_dim)), shard.ways)
+        grouped = self.num_kv_heads < self.num_heads
+        if grouped:
+            unit = np.lcm(unit, self.num_kv_heads)
+        heads = -(-self.num_heads // int(unit)) * int(unit)
+        return replace(self, num_heads=heads, num_kv_heads=self.num_kv_heads if grouped else heads)
+
+    def scaled(self, factor, ways=1):
+        """More or fewer query heads; key-value heads stay where they are shared."""
+        if self.num_kv_heads < self.num_heads:
+            unit = int(np.lcm(self.num_kv_heads, ways))
+            return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))
+        heads = scaled_size(self.num_heads, factor, ways)
+        return replace(self, num_heads=heads, num_kv_heads=heads)
+
 
 @dataclass(frozen=True, kw_only=True)
-class LatentAttention:
+class LatentAttention(Mixer):
     """Multi-head latent attention (MLA): one latent and one rotary key a token, shared by all
     heads.
 
@@ -139,28 +192,86 @@ class LatentAttention:
         """Elements a token leaves in the cache [element]: the latent, once, and the rotary key."""
         return self.kv_rank + self.rope_dim
 
+    @property
+    def sizes(self):
+        """Heads and the two ranks."""
+        return {
+            "query_heads": self.num_heads,
+            "query_latent": self.q_rank,
+            "key_value_latent": self.kv_rank,
+        }
+
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         query, b = self.num_heads * (self.nope_dim + self.rope_dim), self.bias
         out = []
         if self.q_rank is None:
-            out += _linear("q", "attention", query, hidden)
+            out += linear("q", "attention", query, hidden)
         else:
-            out += _linear("q down", "attention", self.q_rank, hidden, b)
-            out += _linear("q up", "attention", query, self.q_rank)
+            out += linear("q down", "attention", self.q_rank, hidden, b)
+            out += linear("q up", "attention", query, self.q_rank)
             out += [vector("q norm", "norm", self.q_rank)]
-        out += _linear("kv down", "attention", self.kv_rank + self.rope_dim, hidden, b)
-        out += _linear(
+        out += linear("kv down", "attention", self.kv_rank + self.rope_dim, hidden, b)
+        out += linear(
             "kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank
         )
         out += [vector("kv norm", "norm", self.kv_rank)]
-        return out + _linear(
-            "attention output", "attention", hidden, self.num_heads * self.v_dim, b
+        return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
+
+    def operations(self, run):
+        """Adds projections, scores and the output projection of one layer: absorbed (scores against
+        the latent) in decode, expanded in prefill, the latents of cached tokens once more with each
+        chunk.
+        """
+        heads = self.local_heads(run.plan)
+        self._queries(run, heads)
+        width = self.kv_rank + self.rope_dim
+        run.gemm("kv down", run.tokens, width, run.hidden, "attention")
+        output = heads * self.v_dim
+        if run.decodes:
+            expanded, values = run.tokens, _share(output, run.plan.kvp)  # of the heads merged here
+            key, value = self.kv_rank + self.rope_dim, self.kv_rank
+        else:
+            expanded, values = run.batch * run.context, output
+            key, value = self.nope_dim + self.rope_dim, self.v_dim
+        run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
+        run.attend(
+            heads=heads,
+            kv_heads=1,
+            key=key,
+            value=value,
+            cached=self.cache_elements,
+            output=output,
+            window=self.window,
+            latent=self.cache_elements + self.kv_rank,
         )
+
+    def _queries(self, run, heads):
+        width = heads * (self.nope_dim + self.rope_dim)
+        if self.q_rank is None:
+            run.gemm("q", run.tokens, width, run.hidden, "attention")
+        else:
+            run.gemm("q down", run.tokens, self.q_rank, run.hidden, "attention")
+            run.gemm("q up", run.tokens, width, self.q_rank, "attention")
+
+    def shards(self, attention, ffn):
+        """The ranks, which no plan cuts; the rotary part is multiplied together with the queries'
+        latent.
+        """
+        common = {"ways": 1, "part": "attention"}
+        found = [Shard(name="latent", field="kv_rank", width=self.kv_rank, **common)]
+        if self.q_rank:
+            found.append(Shard(name="query latent", field="q_rank", width=self.q_rank, **common))
+        return found
+
+    def scaled(self, factor, ways=1):
+        """More or fewer heads and another rank of the queries; the cached latent stays."""
+        rank = self.q_rank and scaled_size(self.q_rank, factor, TILE)
+        return replace(self, num_heads=scaled_size(self.num_heads, factor, ways), q_rank=rank)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mamba2:
+class Mamba2(Mixer):
     """A Mamba-2 state-space mixer: no cache that grows, but a state of constant size a sequence.
 
     Examples
@@ -176,7 +287,7 @@ class Mamba2:
     conv: int  # [token]
     bias: bool = False
     conv_bias: bool = True
-    window: int | None = None
+    heads_name, head_ways_name = "Mamba heads", "attention tp * kvp"
 
     @property
     def kind(self):
@@ -196,18 +307,13 @@ class Mamba2:
         return self.inner + 2 * self.groups * self.state
 
     @property
-    def cache_elements(self):
-        """Elements a token adds to the cache [element]: none."""
-        return 0
-
-    @property
     def state_elements(self):
         """(SSM state, convolution state) of one sequence [element]."""
         return self.num_heads * self.head_dim * self.state, self.conv_width * (self.conv - 1)
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = _linear(
+        out = linear(
             "mamba in", "mamba", self.inner + self.conv_width + self.num_heads, hidden, self.bias
         )
         out += [
@@ -218,11 +324,41 @@ class Mamba2:
         out += [vector("convolution bias", "mamba", self.conv_width)] if self.conv_bias else []
         out += [vector(name, "mamba", self.num_heads) for name in ("A", "D", "dt bias")]
         out += [vector("mamba norm", "norm", self.inner)]
-        return out + _linear("mamba out", "mamba", hidden, self.inner, self.bias)
+        return out + linear("mamba out", "mamba", hidden, self.inner, self.bias)
+
+    @property
+    def sizes(self):
+        """Heads."""
+        return {"mamba_heads": self.num_heads}
+
+    def head_ways(self, plan):
+        """There is no cache to cut, so GPUs that share a cache split the heads, too."""
+        return plan.tp * plan.kvp
+
+    def operations(self, run):
+        """Adds the projections, the scan and the state of one layer."""
+        ways = self.head_ways(run.plan)
+        heads = self.local_heads(run.plan)
+        inner = heads * self.head_dim
+        groups = max(1, self.groups // ways) * self.state
+        run.gemm("mamba in", run.tokens, 2 * inner + 2 * groups + heads, run.hidden, "mamba")
+        run.gemm("mamba out", run.tokens, run.hidden, inner, "mamba")
+        run.keep_state(self.state_elements[0], ways)
+        run.small(3, run.tokens * inner)  # convolution, scan, gated norm
+        run.exchange("all-reduce", run.tokens * run.hidden, ways)
+
+    def shards(self, attention, ffn):
+        """None that a verdict looks at."""
+        return []
+
+    def scaled(self, factor, ways=1):
+        """More or fewer heads, in whole groups."""
+        unit = int(np.lcm(self.groups, ways))
+        return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseFFN:
+class DenseFFN(FeedForward):
     """A feed-forward block: up and down, with a gate beside up if `gated`.
 
     Examples
@@ -244,16 +380,48 @@ class DenseFFN:
         """Weights of the layer for a hidden size [element]."""
         return _ffn("up", "down", "ffn", self.width, hidden, self.gated, self.bias)
 
+    @property
+    def sizes(self):
+        """Its width."""
+        return {"feed_forward_width": self.width}
+
+    def operations(self, run):
+        """Adds the two products of one layer."""
+        width = _share(self.width, run.ways)
+        run.gemm("up", run.mine, self.gate * width, run.hidden, "ffn")
+        run.gemm("down", run.mine, run.hidden, width, "ffn")
+        run.small(1, run.mine * width)  # activation
+
+    def shards(self, attention, ffn):
+        """Its width."""
+        ways = inner_ways(attention, ffn)
+        return [
+            Shard(name="feed-forward width", field="width", width=self.width, ways=ways, part="ffn")
+        ]
+
+    def scaled(self, factor, ways=1):
+        """Another width."""
+        return replace(self, width=scaled_size(self.width, factor, TILE))
+
+
+def inner_ways(attention, ffn):
+    """GPUs that share each matrix of a dense or a shared part: where several groups bring tokens of
+    their own, the ranks of an expert set divide among them.
+    """
+    groups = max(1, attention.dp // ffn.dp)
+    owners = 1 if ffn.gather else min(ffn.ep, groups)
+    return ffn.tp * ffn.ep // owners
+
 
 def _ffn(up, down, part, width, hidden, gated, bias, **copies):
-    out = _linear(
+    out = linear(
         f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies
     )
-    return out + _linear(down, part, hidden, width, bias, **copies)
+    return out + linear(down, part, hidden, width, bias, **copies)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MoE:
+class MoE(FeedForward):
     """A mixture of experts: a router picks `top_k` of `num_experts`; shared experts see every
     token.
 
@@ -276,6 +444,8 @@ class MoE:
     router_bias: bool = False
     router_correction: bool = False
 
+    routed = True
+
     @property
     def kind(self):
         """MoE with its top-k and number of experts."""
@@ -283,7 +453,7 @@ class MoE:
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = _linear("router", "router", self.num_experts, hidden, self.router_bias)
+        out = linear("router", "router", self.num_experts, hidden, self.router_bias)
         out += (
             [vector("router correction", "router", self.num_experts)]
             if self.router_correction
@@ -311,8 +481,76 @@ class MoE:
                 self.bias,
             )
         return out + (
-            _linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
+            linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
         )
+
+    @property
+    def sizes(self):
+        """How many experts there are, a token uses, and their widths."""
+        return {
+            "experts": self.num_experts,
+            "experts_per_token": self.top_k,
+            "expert_width": self.width,
+            "shared_expert_width": self.shared_width,
+        }
+
+    def operations(self, run):
+        """Adds router, routed experts with their dispatch and combine, and shared experts."""
+        ep = run.plan.ep
+        local = divided("experts", self.num_experts, ep, "ffn ep")
+        width = _share(self.width, run.plan.tp)
+        touched = (
+            distinct_experts(run.here, self.top_k, self.num_experts) * local / self.num_experts
+        )
+        pairs = run.here * self.top_k / ep
+        ranks = expert_ranks(self.top_k, self.num_experts, ep)
+        arrive = run.here if run.owners == 1 else run.here * ranks / ep
+        run.gemm("router", run.mine, self.num_experts, run.hidden, "router")
+        rows, up = pairs / touched, self.gate * width
+        run.gemm("expert up", rows, up, run.hidden, "experts", touched)
+        run.gemm("expert down", rows, run.hidden, width, "experts", touched)
+        run.route(
+            tokens=arrive, pairs=pairs, touched=touched, local=local, width=width, gate=self.gate
+        )
+        run.small(1, run.mine * self.num_experts)  # choice of the experts
+        self._shared(run)
+        if run.owners > 1:
+            copies = remote_copies(self.top_k, self.num_experts, ep)
+            sent = run.here / ep * copies * run.hidden
+            run.exchange("dispatch", sent, ep)
+            run.exchange("combine", sent, ep)
+
+    def _shared(self, run):
+        if self.shared_width:
+            width = _share(self.shared_width, run.ways)
+            run.gemm("shared up", run.mine, self.gate * width, run.hidden, "shared experts")
+            run.gemm("shared down", run.mine, run.hidden, width, "shared experts")
+            run.small(1, run.mine * width)  # activation
+        if self.shared_gate:
+            run.gemm("shared gate", run.mine, 1, run.hidden, "shared experts")
+
+    def shards(self, attention, ffn):
+        """The widths of routed and of shared experts."""
+        found = [
+            Shard(name="expert width", field="width", width=self.width, ways=ffn.tp, part="experts")
+        ]
+        if self.shared_width:
+            ways = inner_ways(attention, ffn)
+            found.append(
+                Shard(
+                    name="shared expert width",
+                    field="shared_width",
+                    width=self.shared_width,
+                    ways=ways,
+                    part="shared experts",
+                )
+            )
+        return found
+
+    def scaled(self, factor, ways=1):
+        """Other widths of the same number of experts."""
+        shared = self.shared_width and scaled_size(self.shared_width, factor, TILE)
+        return replace(self, width=scaled_size(self.width, factor, TILE), shared_width=shared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,17 +563,33 @@ class Block:
     'dense'
     """
 
-    mixer: SelfAttention | LatentAttention | Mamba2 | None
-    ffn: DenseFFN | MoE | None
+    mixer: Mixer | None
+    ffn: FeedForward | None
     norms: int = 2
     norm_bias: bool = False
+
+    def __post_init__(self):
+        for name, kind in (("mixer", Mixer), ("ffn", FeedForward)):
+            part = getattr(self, name)
+            if not isinstance(part, kind | None):
+                raise ValueError(f"{name} must be a {kind.__name__} or None, got {shown(part)}")
+
+    @property
+    def parts(self):
+        """Mixer and feed-forward part, without what is absent."""
+        return tuple(part for part in (self.mixer, self.ffn) if part)
+
+    @property
+    def routed(self):
+        """Whether it has experts."""
+        return self.ffn is not None and self.ffn.routed
 
     @property
     def kind(self):
         """Mixer and feed-forward part in words, what is absent left out."""
-        return " + ".join(part.kind for part in (self.mixer, self.ffn) if part) or "nothing"
+        return " + ".join(part.kind for part in self.parts) or "nothing"
 
     def weights(self, hidden):
         """Weights of the block for a hidden size [element]."""
-        out = [w for part in (self.mixer, self.ffn) if part for w in part.weights(hidden)]
+        out = [w for part in self.parts for w in part.weights(hidden)]
         return out + [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms

@@ -19,26 +19,8 @@ from hwdesign._check import dims, scalar_or_array
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
-from hwdesign.models.blocks import Block, DenseFFN, Mamba2, SelfAttention, Weight, vector
-
-PARTS = (
-    "embedding",
-    "attention",
-    "mamba",
-    "ffn",
-    "experts",
-    "shared experts",
-    "router",
-    "norm",
-    "head",
-)
-QUANTIZED = (
-    "attention",
-    "mamba",
-    "ffn",
-    "experts",
-    "shared experts",
-)  # what a recipe's weight format applies to by default
+from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
+from hwdesign.models.parts import PARTS, QUANTIZED, Weight, vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,34 +191,30 @@ class Model:
         """
         context, tp = dims(context=context, tp=tp)
         size, total = as_precision(precision).bytes, 0.0
-        for mixer, count in ((b.mixer, n) for b, n in self.block_counts.items() if b.mixer):
-            kept = np.minimum(context, mixer.window) if mixer.window else context
-            share = (
-                -(-mixer.num_kv_heads // tp) / mixer.num_kv_heads
-                if isinstance(mixer, SelfAttention)
-                else 1.0
-            )
-            total = total + count * kept * mixer.cache_elements * size * share
+        for block, count in self.block_counts.items():
+            if mixer := block.mixer:
+                kept = np.minimum(context, mixer.window) if mixer.window else context
+                share = mixer.cache_share(tp)
+                total = total + count * kept * mixer.cache_elements * size * share
         return scalar_or_array(total)
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""
-        states = [
-            (b.mixer.state_elements, n)
-            for b, n in self.block_counts.items()
-            if isinstance(b.mixer, Mamba2)
-        ]
         sizes = as_precision(ssm).bytes, as_precision(conv).bytes
-        return sum(n * (s * sizes[0] + c * sizes[1]) for (s, c), n in states)
+        total = 0
+        for block, count in self.block_counts.items():
+            if block.mixer and any(block.mixer.state_elements):
+                state, convolution = block.mixer.state_elements
+                total = total + count * (state * sizes[0] + convolution * sizes[1])
+        return total
 
     @classmethod
     def from_config(cls, source):
         """Model of a Hugging Face config: a path, a dict or the name of a shipped config; see
         `hwdesign.models.config`.
         """
-        return importlib.import_module("hwdesign.models.config").load(
-            source
-        )  # it builds on this file
+        # it builds on this file
+        return importlib.import_module("hwdesign.models.config").load(source)
 
 
 def same_parameters(model, *, layers):

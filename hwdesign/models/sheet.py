@@ -35,7 +35,7 @@ def sheet(model):
     """
     decode = step(model, batch=1, context=CONTEXT)
     mixers = [b.mixer for b in model.blocks if b.mixer]
-    heads = sorted({(m.num_heads, getattr(m, "num_kv_heads", m.num_heads)) for m in mixers})
+    heads = sorted({mixer.head_counts for mixer in mixers})
     return {
         "name": model.name,
         "hidden_size": model.hidden_size,

@@ -13,11 +13,9 @@ import numpy as np
 
 from hwdesign._check import dims
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
-from hwdesign.formulas.collectives import remote_copies
-from hwdesign.formulas.experts import distinct_experts, expert_ranks
 from hwdesign.formulas.tiling import pad
-from hwdesign.models.blocks import Mamba2, MoE, SelfAttention
 from hwdesign.models.layers import Gemm
+from hwdesign.models.parts import PlanError, divided
 
 STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of BF16
 
@@ -114,6 +112,11 @@ class Experts:
     def elements(self):
         """Weight elements of the experts touched, read once [element]."""
         return self.touched * (self.gate + 1) * self.width * self.hidden
+
+    @property
+    def stored_elements(self):
+        """Weight elements of all experts that live here [element]."""
+        return self.local * (self.gate + 1) * self.width * self.hidden
 
     @property
     def flops(self):
@@ -339,18 +342,17 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     ... ]
     ['attention', 'attention', 'head']
     """
-    run = _Step(
-        model.hidden_size, *dims(batch=batch, context=context, new_tokens=new_tokens), plan, Plan()
-    )
+    load = dims(batch=batch, context=context, new_tokens=new_tokens)
+    run = AttentionRun(model.hidden_size, plan, *load)
     for block, run.count in model.block_counts.items():
         run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
-            run.mix(block.mixer)
+            block.mixer.operations(run)
     run.count = 1
-    share = _part(model.vocab_size, plan.tp * plan.kvp)
-    run.gemm("head", run.batch, share, model.hidden_size, "head")
+    rows = int(pad(model.vocab_size, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
+    run.gemm("head", run.batch, rows, model.hidden_size, "head")
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
-    run.small(1, run.batch * share)  # sampling
+    run.small(1, run.batch * rows)  # sampling
     return run.step()
 
 
@@ -393,243 +395,161 @@ def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
     ... ]
     ['up', 'down']
     """
-    run = _Step(
-        model.hidden_size,
-        *dims(batch=batch, context=context, new_tokens=new_tokens),
-        Plan(dp=groups),
-        plan,
-    )
+    load = dims(batch=batch, new_tokens=new_tokens, context=context)
+    run = FeedForwardRun(model.hidden_size, plan, groups, *load[:2])
     for block, run.count in model.block_counts.items():
         if block.ffn:
             run.feed(block.ffn)
     return run.step()
 
 
-def _part(size, ways):
-    """One of `ways` equal parts of a dimension that is padded to divide [element]."""
-    return int(pad(size, ways)) // ways
+def plan_refusal(model, attention, ffn):
+    """Why two plans over the same GPUs cannot run a model, as a `PlanError`; None if they can."""
+    return attention_refusal(model, attention) or feed_forward_refusal(model, ffn, attention.dp)
 
 
-class PlanError(ValueError):
-    """A plan that cannot run a model: `what` cuts the `part` of a `size` into `ways` that do not
-    divide it.
+def attention_refusal(model, plan):
+    """Why a plan cannot run the parts outside the feed-forward ones; None if it can."""
+    return _refusal(attention_part, model, plan, batch=1)
 
-    Examples
-    --------
-    >>> error = PlanError("experts", 128, 3, "ffn ep")
-    >>> error.part, str(error)
-    ('experts', 'ffn ep must divide experts = 128, got 3')
+
+def feed_forward_refusal(model, plan, groups):
+    """Why a plan cannot run the feed-forward parts of so many groups with tokens of their own; None
+    if it can.
+    """
+    return _refusal(feed_forward_part, model, plan, groups, batch=groups)
+
+
+def _refusal(part, *arguments, batch):
+    try:
+        part(*arguments, batch=batch, context=1)
+    except PlanError as error:
+        return error
+    return None
+
+
+class Run:
+    """Collects the operations of a part of a step on one GPU; `count` is how many equal layers are
+    being added. A block's `operations` are told in its words.
     """
 
-    def __init__(self, part, size, ways, what):
-        super().__init__(f"{what} must divide {part} = {size}, got {ways}")
-        self.part, self.size, self.ways, self.what = part, size, ways, what
-
-
-def _divided(name, size, ways, what):
-    if size % ways:
-        raise PlanError(name, size, ways, what)
-    return size // ways
-
-
-class _Step:
-    """Collects the operations of a step; `count` is how many equal layers are being added."""
-
-    def __init__(self, hidden, batch, context, new_tokens, attention, ffn):
-        self.hidden, self.context, self.new_tokens, self.attention, self.ffn = (
-            hidden,
-            context,
-            new_tokens,
-            attention,
-            ffn,
-        )
-        self.batch = np.ceil(
-            batch / attention.dp
-        )  # sequences of the fullest attention GPU: the others wait for it
-        self.tokens = self.batch * new_tokens
-        self.all_tokens = batch * new_tokens
-        self.gemms, self.work, self.experts, self.exchanges, self.count = [], [], [], [], 1
-        self.state, self.kernels, self.moved = 0.0, 0, 0.0
+    def __init__(self, hidden, plan):
+        self.hidden, self.plan, self.count = hidden, plan, 1
+        self.gemms, self.work, self.experts, self.exchanges = [], [], [], []
+        self.state_elements, self.small_kernels, self.small_elements = 0.0, 0, 0.0
 
     def step(self):
-        lists = {name: getattr(self, name) for name in ("gemms", "work", "experts", "exchanges")}
-        return Step(
-            **lists,
-            state_elements=self.state,
-            small_kernels=self.kernels,
-            small_elements=self.moved,
-        )
+        """What was collected."""
+        return Step(**{field.name: getattr(self, field.name) for field in fields(Step)})
 
     def small(self, kernels, elements):
         """Kernels that work element by element: each reads `elements` and writes as many."""
-        self.kernels += kernels * self.count
-        self.moved = self.moved + 2 * kernels * self.count * elements
+        kernels = kernels * self.count
+        self.small_kernels += kernels
+        self.small_elements = self.small_elements + 2 * kernels * elements
 
     def gemm(self, name, m, n, k, part, count=1.0):
-        self.gemms.append(Gemm(name=name, m=m, n=n, k=k, count=count * self.count, part=part))
+        """A product with weights, `count` of them a layer."""
+        count = count * self.count
+        self.gemms.append(Gemm(name=name, m=m, n=n, k=k, count=count, part=part))
 
     def exchange(self, kind, elements, ranks):
+        """A collective, which one rank alone does without."""
         if ranks > 1:
-            self.exchanges.append(
-                Exchange(kind=kind, elements=elements, ranks=ranks, count=self.count)
-            )
+            exchange = Exchange(kind=kind, elements=elements, ranks=ranks, count=self.count)
+            self.exchanges.append(exchange)
 
-    def mix(self, mixer):
-        plan, tokens, hidden = self.attention, self.tokens, self.hidden
-        if isinstance(mixer, Mamba2):
-            return self.scan(mixer)
-        heads = _divided("query heads", mixer.num_heads, plan.tp, "attention tp")
-        if isinstance(mixer, SelfAttention):
-            kv, size = -(-mixer.num_kv_heads // plan.tp), mixer.head_dim
-            self.gemm("qkv", tokens, (heads + 2 * kv) * size, hidden, "attention")
-            sizes, kept, out, absorbed = (size, size), 2 * kv * size, heads * size, 0
-        else:
-            kv, kept, out, absorbed = (
-                1,
-                mixer.cache_elements,
-                heads * mixer.v_dim,
-                mixer.cache_elements + mixer.kv_rank,
-            )
-            sizes = self.latent(mixer, heads)
-        pairs = attention_flops(
-            self.new_tokens, self.context, heads, *sizes, causal=True, window=mixer.window
+
+class AttentionRun(Run):
+    """The run of mixers, norms, embedding and head.
+
+    `batch` sequences and `tokens` tokens are those of the fullest GPU, for which the others wait.
+    """
+
+    def __init__(self, hidden, plan, batch, context, new_tokens):
+        super().__init__(hidden, plan)
+        self.context, self.new_tokens = context, new_tokens
+        self.batch = np.ceil(batch / plan.dp)
+        self.tokens = self.batch * new_tokens
+
+    @property
+    def decodes(self):
+        """Whether every sequence gets one token."""
+        return (self.new_tokens == 1).all()
+
+    def keep_state(self, elements, ways):
+        """A state of each sequence that is read and written, in so many shares."""
+        moved = 2 * self.count * self.batch * elements / ways
+        self.state_elements = self.state_elements + moved
+
+    def attend(self, *, heads, kv_heads, key, value, cached, output, window, latent=0):
+        """Scores and values of a layer, the merge of pieces of the cache, the output projection.
+
+        `heads` and `kv_heads` on this GPU, of sizes `key` and `value`; `cached` elements of a
+        token here; `output`, the width that the output projection takes in; `latent` as in `Work`.
+        """
+        plan, tokens = self.plan, self.tokens
+        seen = {"causal": True, "window": window}
+        flops = attention_flops(self.new_tokens, self.context, heads, key, value, **seen)
+        reach = self.context
+        if window:
+            reach = np.minimum(self.context, window + self.new_tokens - 1)
+        read = cache_read_bytes(reach, cached, 1.0)
+        work = Work(
+            flops=self.batch * flops / plan.kvp,
+            cache_elements=self.batch * read / plan.kvp,
+            batch=self.batch,
+            context=reach / plan.kvp,
+            heads=heads,
+            kv_heads=kv_heads,
+            size=key + value,
+            queries=self.new_tokens,
+            window=window,
+            latent=latent,
+            pieces=plan.kvp,
+            count=self.count,
         )
-        reach = (
-            np.minimum(self.context, mixer.window + self.new_tokens - 1)
-            if mixer.window
-            else self.context
-        )
-        read = cache_read_bytes(reach, kept, 1.0)
-        self.work.append(
-            Work(
-                flops=self.batch * pairs / plan.kvp,
-                cache_elements=self.batch * read / plan.kvp,
-                batch=self.batch,
-                context=reach / plan.kvp,
-                heads=heads,
-                kv_heads=kv,
-                size=sum(sizes),
-                queries=self.new_tokens,
-                window=mixer.window,
-                latent=absorbed,
-                pieces=plan.kvp,
-                count=self.count,
-            )
-        )
-        self.small(1, tokens * (heads + 2 * kv) * sizes[1])  # rotation and the write of the cache
+        self.work.append(work)
+        self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
         if plan.kvp > 1:
-            partial = tokens * heads * (sizes[1] + STATISTICS)
+            partial = tokens * heads * (value + STATISTICS)
             self.exchange("combine", partial * (1 - 1 / plan.kvp), plan.kvp)
             self.small(1, partial)  # the merge
-        self.gemm("attention output", tokens, hidden, _part(out, plan.kvp), "attention")
-        self.exchange("all-reduce", tokens * hidden, plan.tp * plan.kvp)
+        share = int(pad(output, plan.kvp)) // plan.kvp
+        self.gemm("attention output", tokens, self.hidden, share, "attention")
+        self.exchange("all-reduce", tokens * self.hidden, plan.tp * plan.kvp)
 
-    def scan(self, mixer):
-        tokens, hidden, ways = (
-            self.tokens,
-            self.hidden,
-            self.attention.tp * self.attention.kvp,
-        )  # no cache: heads are cut instead
-        heads = _divided("mamba heads", mixer.num_heads, ways, "attention tp * kvp")
-        inner, groups = heads * mixer.head_dim, max(1, mixer.groups // ways) * mixer.state
-        self.gemm("mamba in", tokens, 2 * inner + 2 * groups + heads, hidden, "mamba")
-        self.gemm("mamba out", tokens, hidden, inner, "mamba")
-        self.state = (
-            self.state + 2 * self.count * self.batch * mixer.state_elements[0] / ways
-        )  # read and written
-        self.small(3, tokens * inner)  # convolution, scan, gated norm
-        self.exchange("all-reduce", tokens * hidden, ways)
 
-    def latent(self, mixer, heads):
-        """GEMMs of latent attention; returns (key size, value size) that the scores work with."""
-        tokens, hidden, query = self.tokens, self.hidden, heads * (mixer.nope_dim + mixer.rope_dim)
-        if mixer.q_rank is None:
-            self.gemm("q", tokens, query, hidden, "attention")
-        else:
-            self.gemm("q down", tokens, mixer.q_rank, hidden, "attention")
-            self.gemm("q up", tokens, query, mixer.q_rank, "attention")
-        self.gemm("kv down", tokens, mixer.kv_rank + mixer.rope_dim, hidden, "attention")
-        absorbed = (self.new_tokens == 1).all()
-        seen = (
-            tokens if absorbed else self.batch * self.context
-        )  # expanded anew for each chunk of a prompt
-        values = _part(
-            heads * mixer.v_dim, self.attention.kvp if absorbed else 1
-        )  # of the heads merged here
-        self.gemm("kv up", seen, heads * mixer.nope_dim + values, mixer.kv_rank, "attention")
-        if absorbed:
-            return mixer.kv_rank + mixer.rope_dim, mixer.kv_rank
-        return mixer.nope_dim + mixer.rope_dim, mixer.v_dim
+class FeedForwardRun(Run):
+    """The run of feed-forward parts.
+
+    Groups of GPUs with different tokens meet `owners` times among the `ep` ranks of one expert
+    set, which works on `here` tokens; `mine` of them are a rank's own. Where tokens are replicated,
+    weights are split instead, in `ways` shares.
+    """
+
+    def __init__(self, hidden, plan, groups, batch, new_tokens):
+        super().__init__(hidden, plan)
+        gathers = 1
+        if groups > plan.dp:
+            gathers = divided("attention dp", groups, plan.dp, "ffn dp")
+        fewer, more = (plan.ep, "ffn ep"), (gathers, "attention dp / ffn dp")
+        if more < fewer:
+            fewer, more = more, fewer
+        divided(more[1], more[0], *fewer)
+        self.owners = 1 if plan.gather else fewer[0]
+        self.here = batch * new_tokens / plan.dp
+        self.mine = self.here / self.owners
+        self.ways = plan.tp * (plan.ep // self.owners)
+        self.gathered = max(1, groups // (plan.dp * self.owners))
 
     def feed(self, ffn):
-        """Feed-forward part. Groups of GPUs with different tokens meet `owners` times among the
-        `ep` ranks of one expert set.
-        """
-        plan, hidden = self.ffn, self.hidden
-        groups = (
-            _divided("attention dp", self.attention.dp, plan.dp, "ffn dp")
-            if self.attention.dp > plan.dp
-            else 1
-        )
-        (owners, fewer), (most, more) = sorted(
-            ((plan.ep, "ffn ep"), (groups, "attention dp / ffn dp"))
-        )
-        _divided(more, most, owners, fewer)
-        owners = 1 if plan.gather else owners
-        here = self.all_tokens / plan.dp  # tokens of one set of experts
-        mine, ways = (
-            here / owners,
-            plan.tp * (plan.ep // owners),
-        )  # where tokens are replicated, weights are split instead
-        gate = 2 if ffn.gated else 1
-        gathered = max(1, self.attention.dp // (plan.dp * owners))
-        self.exchange("all-gather", mine * hidden, gathered)
-        reduce = "reduce-scatter" if gathered > 1 else "all-reduce"
-        if isinstance(ffn, MoE):
-            self.route(ffn, here, mine, ways, owners, gate)
-        else:
-            width = _part(ffn.width, ways)
-            self.gemm("up", mine, gate * width, hidden, "ffn")
-            self.gemm("down", mine, hidden, width, "ffn")
-            self.small(1, mine * width)  # activation
-        self.exchange(reduce, mine * hidden, ways)
+        """A feed-forward part between the exchanges that give every rank its tokens."""
+        self.exchange("all-gather", self.mine * self.hidden, self.gathered)
+        ffn.operations(self)
+        reduce = "reduce-scatter" if self.gathered > 1 else "all-reduce"
+        self.exchange(reduce, self.mine * self.hidden, self.ways)
 
-    def route(self, ffn, here, mine, ways, owners, gate):
-        """A mixture of experts: router, routed experts with their dispatch and combine, shared
-        experts.
-        """
-        plan, hidden = self.ffn, self.hidden
-        local, width = (
-            _divided("experts", ffn.num_experts, plan.ep, "ffn ep"),
-            _part(ffn.width, plan.tp),
-        )
-        touched = distinct_experts(here, ffn.top_k, ffn.num_experts) * local / ffn.num_experts
-        pairs, ranks = here * ffn.top_k / plan.ep, expert_ranks(ffn.top_k, ffn.num_experts, plan.ep)
-        arrive = here if owners == 1 else here * ranks / plan.ep
-        self.gemm("router", mine, ffn.num_experts, hidden, "router")
-        self.gemm("expert up", pairs / touched, gate * width, hidden, "experts", touched)
-        self.gemm("expert down", pairs / touched, hidden, width, "experts", touched)
-        self.experts.append(
-            Experts(
-                tokens=arrive,
-                pairs=pairs,
-                touched=touched,
-                local=local,
-                hidden=hidden,
-                width=width,
-                gate=gate,
-                count=self.count,
-            )
-        )
-        self.small(1, mine * ffn.num_experts)  # choice of the experts
-        if ffn.shared_width:
-            shared = _part(ffn.shared_width, ways)
-            self.gemm("shared up", mine, gate * shared, hidden, "shared experts")
-            self.gemm("shared down", mine, hidden, shared, "shared experts")
-            self.small(1, mine * shared)  # activation
-        if ffn.shared_gate:
-            self.gemm("shared gate", mine, 1, hidden, "shared experts")
-        if owners > 1:
-            sent = here / plan.ep * remote_copies(ffn.top_k, ffn.num_experts, plan.ep) * hidden
-            self.exchange("dispatch", sent, plan.ep)
-            self.exchange("combine", sent, plan.ep)
+    def route(self, **sizes):
+        """The routed experts of a layer, in the fields of `Experts`."""
+        self.experts.append(Experts(hidden=self.hidden, count=self.count, **sizes))

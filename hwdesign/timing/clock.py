@@ -2,7 +2,7 @@
 bound.
 """
 
-import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,24 @@ BY_RATE = {
     "fp8": "fp8",
     "fp4": "nvfp4",
 }  # format whose constants another recipe takes
+IDEAL_BYTES = {  # what a GPU sends at least; the rest sends its elements
+    "all-reduce": collectives.all_reduce_bytes,
+    "all-gather": collectives.all_gather_bytes,
+    "reduce-scatter": collectives.all_gather_bytes,
+}
+
+
+class Timed(NamedTuple):
+    """A time, and what must be said about it: whose constants stand in for constants of its own."""
+
+    seconds: float  # [s]
+    notes: tuple = ()
 
 
 class Clock:
-    """Times operations on one device under one recipe, and remembers whose constants it took and
-    what it has timed.
+    """Times operations on one device under one recipe, and remembers what it has timed.
+
+    Every method returns a `Timed`.
 
     Parameters
     ----------
@@ -44,33 +57,15 @@ class Clock:
     Examples
     --------
     >>> from hwdesign.models.steps import Step
-    >>> clock = Clock("GB300", "nvfp4")
-    >>> bool(clock.small(Step(small_kernels=1)) > 1e-6), list(clock.notes)
-    (True, [])
+    >>> timed = Clock("GB300", "nvfp4").small(Step(small_kernels=1))
+    >>> bool(timed.seconds > 1e-6), timed.notes
+    (True, ())
     """
 
     def __init__(self, device, recipe, ideal=False, framework=None):
-        self.device, self.recipe, self.ideal, self.framework = (
-            as_device(device),
-            as_recipe(recipe),
-            ideal,
-            framework,
-        )
-        self.notes, self.known, self.parts = {}, {}, {}
-
-    def again(self):
-        """A clock that remembers the same operations, for a step of another model or load."""
-        other = Clock(self.device, self.recipe, self.ideal, self.framework)
-        other.known = self.known
-        return other
-
-    def part(self, key, timed):
-        """A part of a step that another layout may have had, too; a clock has one model and
-        load.
-        """
-        if key not in self.parts:
-            self.parts[key] = timed()
-        return self.parts[key]
+        self.device, self.recipe = as_device(device), as_recipe(recipe)
+        self.ideal, self.framework = ideal, framework
+        self.known = {}
 
     def once(self, key, seconds):
         """Time of an operation that another step may have had, too."""
@@ -79,46 +74,41 @@ class Clock:
         return self.known[key]
 
     def constants(self, operation, precision="", framework=None):
-        """Fitted constants of an operation; a note where they are those of a stand-in."""
+        """(fitted constants of an operation, notes): a note where they are those of a stand-in."""
         key = ("constants", operation, precision, framework)
         found = self.once(key, lambda: constants(operation, self.device, precision, framework))
-        if not found.measured:
-            self.notes[
-                f"{operation} takes the constants of "
-                f"{' '.join(x for x in (found.device, found.precision) if x)}"
-            ] = None
-        return found
+        if found.measured:
+            return found, ()
+        taken = " ".join(name for name in (found.device, found.precision) if name)
+        return found, (f"{operation} takes the constants of {taken}",)
 
     def form(self, recipe):
-        """Name of the measured format nearest to a recipe."""
+        """(name of the measured format nearest to a recipe, notes)."""
         if recipe.name in MEASURED_RECIPES:
-            return recipe.name
+            return recipe.name, ()
         near = choice("recipe", recipe.math.rate, BY_RATE)
-        self.notes[f"recipe {recipe.name} takes the constants of {near}"] = None
-        return near
+        return near, (f"recipe {recipe.name} takes the constants of {near}",)
 
     def bound(self, flops, nbytes, fmt):
         """The plain bound [s]."""
-        return roofline.bound_time(
-            flops,
-            nbytes,
-            peak_flops=self.device.peak_flops(fmt),
-            bandwidth=self.device.memory_bandwidth,
-        )
+        peak, bandwidth = self.device.peak_flops(fmt), self.device.memory_bandwidth
+        return Timed(roofline.bound_time(flops, nbytes, peak_flops=peak, bandwidth=bandwidth))
 
     def gemm(self, gemm, recipe):
-        """Time of all runs of a GEMM [s]."""
+        """Time of all runs of a GEMM."""
         if self.ideal:
             return self.bound(gemm.flops, gemm.bytes(recipe), recipe.math)
-        c = self.constants("gemm", self.form(recipe), self.framework)
-        m, n, k = gemm.m, gemm.n, gemm.k
-        return gemm.count * self.once(
-            (recipe, *map(_key, (m, n, k))),
-            lambda: gemm_kernel_seconds(m, n, k, self.device, recipe, c),
+        form, as_form = self.form(recipe)
+        found, borrowed = self.constants("gemm", form, self.framework)
+        sizes = gemm.m, gemm.n, gemm.k
+        seconds = self.once(
+            (recipe, *map(_key, sizes)),
+            lambda: gemm_kernel_seconds(*sizes, self.device, recipe, found),
         )
+        return Timed(gemm.count * seconds, as_form + borrowed)
 
     def attention(self, work):
-        """Time of one run of scores and values [s]."""
+        """Time of one run of scores and values."""
         cache = self.recipe.kv_cache
         low = cache.bits <= 8 and cache.rate in self.device.dense_peak
         fmt = cache if low else BF16
@@ -126,84 +116,78 @@ class Clock:
             return self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
         decode = np.all(np.asarray(work.queries) == 1)
         kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
-        c = self.constants(kind, "fp8" if low else "bf16")
+        found, notes = self.constants(kind, "fp8" if low else "bf16")
         model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
-        key = (
-            kind,
-            work.heads,
-            work.kv_heads,
-            work.window,
-            work.size,
-            work.latent,
-            work.pieces,
-            *map(_key, (work.batch, work.context, work.queries, work.cache_elements)),
+        shape = (work.heads, work.kv_heads, work.window, work.size, work.latent, work.pieces)
+        sizes = (work.batch, work.context, work.queries, work.cache_elements)
+        peak = self.device.peak_flops(fmt)
+        seconds = self.once(
+            (kind, *shape, *map(_key, sizes)),
+            lambda: model(work, cache.bytes, self.device, peak, found),
         )
-        return self.once(
-            key, lambda: model(work, cache.bytes, self.device, self.device.peak_flops(fmt), c)
-        )
+        return Timed(seconds, notes)
 
     def experts(self, experts, recipe, kernel=None):
         """The faster kernel, as an engine takes it, or the one that is named."""
         size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        wanted = (
-            EXPERT_KERNELS.values()
-            if kernel is None
-            else (choice("kernel", kernel, EXPERT_KERNELS),)
-        )
-        each = (self.constants(name, self.form(recipe)) for name in wanted)
-        return functools.reduce(
-            np.minimum,
-            (
-                kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, c)
-                for c in each
-            ),
-        )
+        wanted = EXPERT_KERNELS.values()
+        if kernel is not None:
+            wanted = [choice("kernel", kernel, EXPERT_KERNELS)]
+        least, notes = np.inf, ()
+        for name in wanted:
+            form, as_form = self.form(recipe)
+            found, borrowed = self.constants(name, form)
+            seconds = kernels.expert_seconds(
+                experts, size["b"], size["a"], self.device, peak, found
+            )
+            least, notes = np.minimum(least, seconds), notes + as_form + borrowed
+        return Timed(least, notes)
 
     def exchange(self, exchange, recipe):
-        """Time of one exchange [s]."""
+        """Time of one exchange."""
         kind, ranks = choice("kind", exchange.kind, EXCHANGES), exchange.ranks
-        if not self.device.link_bandwidth:
+        link, domain = self.device.link_bandwidth, self.device.link_domain
+        if not link:
             raise ValueError(
                 f"device must have a link to share a model over {ranks} GPUs, got "
                 f"{self.device.name} without one"
             )
-        domain = self.device.link_domain
-        if domain and ranks > domain:
-            self.notes[
-                f"{kind} over {ranks} GPUs is timed as if the link joined them; it joins {domain}"
-            ] = None
         size = recipe.activations.bytes if kind == "dispatch" else BF16.bytes
-        nbytes, link = exchange.elements * size, self.device.link_bandwidth
+        nbytes, notes = exchange.elements * size, ()
+        if domain and ranks > domain:
+            joined = f"as if the link joined them; it joins {domain}"
+            notes = (f"{kind} over {ranks} GPUs is timed {joined}",)
         if self.ideal:
-            sent = {
-                "all-reduce": collectives.all_reduce_bytes,
-                "all-gather": collectives.all_gather_bytes,
-                "reduce-scatter": collectives.all_gather_bytes,
-            }
-            return (sent[kind](nbytes, ranks) if kind in sent else nbytes) / link
-        if kind in ("all-reduce", "all-gather", "reduce-scatter"):
-            summed = kernels.all_reduce_seconds(nbytes, ranks, link, self.constants("all-reduce"))
-            # an all-reduce contains both others, so an engine never waits longer for them
-            return (
-                summed
-                if kind == "all-reduce"
-                else np.minimum(summed, self.ring(nbytes, ranks, link))
-            )
-        if kind == "send":
-            c = self.constants("ring")
-            return collectives.transfer_time(nbytes, c["latency"], c["bandwidth"] * link)
-        return kernels.all_to_all_seconds(nbytes, ranks, link, self.constants(kind))
+            sent = IDEAL_BYTES[kind](nbytes, ranks) if kind in IDEAL_BYTES else nbytes
+            return Timed(sent / link, notes)
+        timed = self._exchange(kind, nbytes, ranks, link)
+        return Timed(timed.seconds, notes + timed.notes)
 
-    def ring(self, nbytes, ranks, link):
-        """Time of a gather or scatter in a ring [s]."""
-        return kernels.ring_seconds(nbytes, ranks, link, self.constants("ring"))
+    def _exchange(self, kind, nbytes, ranks, link):
+        if kind in IDEAL_BYTES:
+            found, notes = self.constants("all-reduce")
+            summed = kernels.all_reduce_seconds(nbytes, ranks, link, found)
+            if kind == "all-reduce":
+                return Timed(summed, notes)
+            # an all-reduce contains both others, so an engine never waits longer for them
+            ring, borrowed = self.constants("ring")
+            alone = kernels.ring_seconds(nbytes, ranks, link, ring)
+            return Timed(np.minimum(summed, alone), notes + borrowed)
+        if kind == "send":
+            found, notes = self.constants("ring")
+            bandwidth = found["bandwidth"] * link
+            return Timed(collectives.transfer_time(nbytes, found["latency"], bandwidth), notes)
+        found, notes = self.constants(kind)
+        return Timed(kernels.all_to_all_seconds(nbytes, ranks, link, found), notes)
 
     def small(self, done):
-        """Time of all small kernels of a step [s]."""
+        """Time of all small kernels of a step."""
         if self.ideal:
-            return 0.0
-        floor = self.constants("small kernel")["fixed"] * done.small_kernels
-        return floor + done.small_elements * BF16.bytes / self.device.memory_bandwidth
+            return Timed(0.0)
+        found, notes = self.constants("small kernel")
+        floor = found["fixed"] * done.small_kernels
+        moved = done.small_elements * BF16.bytes / self.device.memory_bandwidth
+        return Timed(floor + moved, notes)
 
 
 def _key(value):

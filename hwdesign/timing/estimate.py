@@ -9,6 +9,7 @@ kernels, latencies of exchanges.
 
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,20 +17,11 @@ from hwdesign._check import choice, scalar_or_array
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
-from hwdesign.models.model import QUANTIZED
+from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
-from hwdesign.timing.clock import Clock
+from hwdesign.timing.clock import Clock, Timed
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
-TERM_OF = {
-    "attention": "projections",
-    "mamba": "projections",
-    "ffn": "ffn",
-    "shared experts": "ffn",
-    "router": "ffn",
-    "experts": "experts",
-    "head": "head",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,14 +240,15 @@ def _single(device, recipe, seconds, ideal=False, framework=None):
     and format.
     """
     clock = Clock(device, recipe, ideal, framework)
-    value = seconds(clock)
-    if clock.notes:
+    timed = seconds(clock)
+    if timed.notes:
+        notes = "; ".join(dict.fromkeys(timed.notes))
         warnings.warn(
-            f"uncalibrated on {clock.device.name}: {'; '.join(clock.notes)}",
+            f"uncalibrated on {clock.device.name}: {notes}",
             UserWarning,
             stacklevel=3,
         )
-    return scalar_or_array(value)
+    return scalar_or_array(timed.seconds)
 
 
 def decode_step(
@@ -330,8 +323,8 @@ def decode_step(
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    clock = Clock(device, recipe, ideal, framework)
-    return _time(model, clock, batch, context, 1, attention, ffn, wide, expert_kernel)
+    timer = _StepTimer(model, Clock(device, recipe, ideal, framework), wide, expert_kernel)
+    return timer.time(attention, ffn, batch, context, 1)
 
 
 def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
@@ -378,11 +371,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
     ... )
     2
     """
-    clock = Clock(device, recipe)
-    return [
-        _time(model, clock, batch, context, 1, attention, ffn, wide, None)
-        for attention, ffn in plans
-    ]
+    timer = _StepTimer(model, Clock(device, recipe), wide)
+    return [timer.time(attention, ffn, batch, context, 1) for attention, ffn in plans]
 
 
 def prefill_steps(model, device, recipe, plans, *, context):
@@ -425,8 +415,8 @@ def prefill_steps(model, device, recipe, plans, *, context):
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
     2
     """
-    clock, context = Clock(device, recipe), np.asarray(context)
-    return [_time(model, clock, a.dp * a.pp, context, context, a, f, (), None) for a, f in plans]
+    timer, context = _StepTimer(model, Clock(device, recipe)), np.asarray(context)
+    return [timer.time(a, f, a.dp * a.pp, context, context) for a, f in plans]
 
 
 def prefill_step(
@@ -501,79 +491,138 @@ def prefill_step(
     new = np.asarray(context) - np.asarray(cached)
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {cached} and {context}")
-    clock = clock.again() if clock else Clock(device, recipe, ideal, framework)
-    return _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel)
+    clock = clock or Clock(device, recipe, ideal, framework)
+    timer = _StepTimer(model, clock, wide, expert_kernel)
+    return timer.time(attention, ffn, batch, context, new)
 
 
-def _time(model, clock, batch, context, new, attention, ffn, wide, expert_kernel):
-    """A step is its attention part, which knows one plan, and its feed-forward part; a clock times
-    each once.
+class _Part:
+    """What a part of a step takes: terms [s], stored weights [byte], live activations [element]."""
+
+    def __init__(self):
+        self.terms, self.notes = dict.fromkeys(TERMS, 0.0), ()
+        self.weights, self.live = 0.0, 0.0
+
+    def add(self, term, timed, times=None):
+        """One more operation, run so many times."""
+        seconds = timed.seconds if times is None else times * timed.seconds
+        self.terms[term] = self.terms[term] + seconds
+        self.notes += tuple(note for note in timed.notes if note not in self.notes)
+
+
+class _Kept(NamedTuple):
+    """What is held besides the matrices on the fullest GPU [byte]; stages share the first two."""
+
+    vectors: float  # norms, biases, embedding, positions
+    cache: float
+    stream: float  # the residual stream of a micro-batch
+
+
+class _StepTimer:
+    """Times steps of one model in one format. A step is its attention part, which knows one plan,
+    and its feed-forward part; for one load each is timed once, however many pairs of plans share
+    it.
     """
-    attention, ffn = same_gpus(attention, ffn)
-    wide = (wide,) if isinstance(wide, str) else wide
-    low = model.low_precision_parts(clock.recipe) - {
-        choice("wide", part, QUANTIZED) for part in wide
-    }
-    micro = np.ceil(np.asarray(batch) / attention.pp)
-    load, groups = {"batch": micro, "context": context, "new_tokens": new}, attention.dp
 
-    def outer():
-        done = attention_part(model, attention, **load)
-        done.exchanges.extend(_sends(model, micro, new, attention))
-        return _part(clock, done, low, expert_kernel), *_kept(
-            model, clock, np.ceil(micro / groups) * new, batch, context, attention
+    def __init__(self, model, clock, wide=(), expert_kernel=None):
+        self.model, self.clock, self.expert_kernel = model, clock, expert_kernel
+        wide = (wide,) if isinstance(wide, str) else wide
+        kept = {choice("wide", part, QUANTIZED) for part in wide}
+        self.low = model.low_precision_parts(clock.recipe) - kept
+        self.load, self.parts = None, {}
+
+    def time(self, attention, ffn, batch, context, new):
+        """A `Breakdown` of one step."""
+        attention, ffn = same_gpus(attention, ffn)
+        load = tuple(map(np.asarray, (batch, context, new)))
+        outer = self._once(("attention", attention), load, self._attention, attention)
+        key = ("ffn", ffn, attention.dp, attention.pp)
+        inner = self._once(key, load, self._feed_forward, ffn, attention)
+        kept = self._once(("kept", attention), load, self._kept, attention)
+        zeros = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in load)))
+        terms = {
+            name: scalar_or_array(outer.terms[name] + inner.terms[name] + zeros) for name in TERMS
+        }
+        stored = outer.weights + kept.vectors + inner.weights + kept.cache
+        live = np.maximum(outer.live, inner.live) * BF16.bytes
+        return Breakdown(
+            terms=terms,
+            memory=scalar_or_array(stored / attention.pp),
+            activations=scalar_or_array(kept.stream + live + zeros),
+            capacity=self.clock.device.memory_capacity,
+            notes=tuple(dict.fromkeys((*outer.notes, *inner.notes))),
+            ideal=self.clock.ideal,
         )
 
-    def inner():
-        return _part(clock, feed_forward_part(model, ffn, groups, **load), low, expert_kernel)
+    def _once(self, key, load, timed, *arguments):
+        """A part of a step that another pair of plans may have had, too, at the same load."""
+        key = (*key, *((x.shape, x.tobytes()) for x in load))
+        if key not in self.parts:
+            self.parts[key] = timed(load, *arguments)
+        return self.parts[key]
 
-    (spent, weights, live, notes), vectors, held, stream = clock.part(attention, outer)
-    more, heavier, wider, others = clock.part((ffn, groups), inner)
-    shape = np.broadcast_shapes(*(np.shape(x) for x in (batch, context, new)))
-    terms = {name: scalar_or_array(spent[name] + more[name] + np.zeros(shape)) for name in TERMS}
-    memory = scalar_or_array((weights + vectors + heavier + held) / attention.pp)
-    activations = scalar_or_array(stream + np.maximum(live, wider) * BF16.bytes + np.zeros(shape))
-    return Breakdown(
-        terms=terms,
-        memory=memory,
-        activations=activations,
-        capacity=clock.device.memory_capacity,
-        notes=tuple(dict.fromkeys((*notes, *others))),
-        ideal=clock.ideal,
-    )
+    def _attention(self, load, plan):
+        batch, context, new = load
+        micro = np.ceil(batch / plan.pp)  # with pipeline stages a batch is cut into as many
+        done = attention_part(self.model, plan, batch=micro, context=context, new_tokens=new)
+        done.exchanges.extend(_sends(self.model, micro, new, plan))
+        return self._part(done)
 
+    def _feed_forward(self, load, plan, attention):
+        batch, context, new = load
+        sizes = {"batch": np.ceil(batch / plan.pp), "context": context, "new_tokens": new}
+        return self._part(feed_forward_part(self.model, plan, attention.dp, **sizes))
 
-def _part(clock, done, low, expert_kernel):
-    """Terms [s], weights [byte], activations [element] and notes of a part of a step."""
-    clock.notes, terms, bf16 = {}, dict.fromkeys(TERMS, 0.0), as_recipe("bf16")
-    for gemm in done.gemms:
-        if gemm.part != "experts" or clock.ideal:
-            terms[TERM_OF[gemm.part]] = terms[TERM_OF[gemm.part]] + clock.gemm(
-                gemm, clock.recipe if gemm.part in low else bf16
-            )
-    for work in done.work:
-        terms["attention"] = terms["attention"] + work.count * clock.attention(work)
-    terms["attention"] = (
-        terms["attention"] + done.state_elements * FP32.bytes / clock.device.memory_bandwidth
-    )
-    routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
-    for experts in () if clock.ideal else done.experts:
-        terms["experts"] = terms["experts"] + experts.count * clock.experts(
-            experts, routed, expert_kernel
+    def _part(self, done):
+        """What a part of a step takes and holds, as a `_Part`."""
+        clock, low, bf16 = self.clock, self.low, as_recipe("bf16")
+        spent = _Part()
+        for gemm in done.gemms:
+            if gemm.part != "experts" or clock.ideal:
+                recipe = clock.recipe if gemm.part in low else bf16
+                spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe))
+        for work in done.work:
+            spent.add("attention", clock.attention(work), work.count)
+        state = done.state_elements * FP32.bytes / clock.device.memory_bandwidth
+        spent.add("attention", Timed(state))
+        routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
+        for experts in () if clock.ideal else done.experts:
+            timed = clock.experts(experts, routed, self.expert_kernel)
+            spent.add("experts", timed, experts.count)
+        for exchange in done.exchanges:
+            spent.add("communication", clock.exchange(exchange, routed), exchange.count)
+        spent.add("small kernels", clock.small(done))
+        spent.weights = self._weights(done)
+        spent.live = done.live_elements
+        return spent
+
+    def _kept(self, load, plan):
+        """Vectors (norms, biases) are on every GPU, the input embedding is cut like the head."""
+        model, (batch, context, new) = self.model, load
+        vectors = 0
+        for block, count in model.block_counts.items():
+            small = [w for w in block.weights(model.hidden_size) if not w.matmul]
+            vectors += count * sum(w.stored * w.elements for w in small)
+        same = plan.tp * plan.kvp  # GPUs with the same tokens
+        table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
+        rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
+        cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
+        held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
+        tokens = np.ceil(np.ceil(batch / plan.pp) / plan.dp) * new
+        return _Kept(
+            vectors=(vectors + table + rows * model.hidden_size) * BF16.bytes,
+            cache=held,
+            stream=tokens * model.hidden_size * BF16.bytes,
         )
-    for exchange in done.exchanges:
-        terms["communication"] = terms["communication"] + exchange.count * clock.exchange(
-            exchange, routed
-        )
-    terms["small kernels"] = terms["small kernels"] + clock.small(done)
-    form = clock.recipe.weights.bytes
-    size = {part: form if part in low else BF16.bytes for part in TERM_OF}
-    weights = sum(g.count * g.n * g.k * size[g.part] for g in done.gemms if g.part != "experts")
-    weights += sum(
-        e.count * e.local * (e.gate + 1) * e.width * e.hidden * size["experts"]
-        for e in done.experts
-    )
-    return terms, weights, done.live_elements, tuple(clock.notes)
+
+    def _weights(self, done):
+        """Stored weights of the matrices of a part on one GPU [byte]."""
+        form = self.clock.recipe.weights.bytes
+        size = {part: form if part in self.low else BF16.bytes for part in TERM_OF}
+        dense = [gemm for gemm in done.gemms if gemm.part != "experts"]
+        total = sum(gemm.count * gemm.n * gemm.k * size[gemm.part] for gemm in dense)
+        total += sum(e.count * e.stored_elements * size["experts"] for e in done.experts)
+        return total
 
 
 def _sends(model, batch, new, plan):
@@ -583,31 +632,6 @@ def _sends(model, batch, new, plan):
     if plan.pp == 1:
         return []
     tokens = np.ceil(batch / plan.dp) * new
-    between = Exchange(
-        kind="send", elements=tokens * model.hidden_size / plan.tp, ranks=2, count=plan.pp - 1
-    )
+    vectors = tokens * model.hidden_size / plan.tp
+    between = Exchange(kind="send", elements=vectors, ranks=2, count=plan.pp - 1)
     return [between, Exchange(kind="send", elements=tokens, ranks=2)]
-
-
-def _kept(model, clock, tokens, batch, context, plan):
-    """(vectors and embedding, cache, residual stream) on the fullest GPU [byte]: stages share the
-    first two evenly.
-
-    Vectors (norms, biases) are on every GPU, the input embedding is cut like the head.
-    """
-    each = {
-        block: sum(w.stored * w.elements for w in block.weights(model.hidden_size) if not w.matmul)
-        for block in model.block_counts
-    }
-    vectors = sum(count * each[block] for block, count in model.block_counts.items())
-    same = plan.tp * plan.kvp  # GPUs with the same tokens
-    table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
-    cache = model.kv_bytes_per_gpu(context, plan.tp, clock.recipe.kv_cache) / plan.kvp
-    held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
-    stream = tokens * model.hidden_size * BF16.bytes
-    return (
-        (vectors + table + (model.positions + 1 + model.norm_bias) * model.hidden_size)
-        * BF16.bytes,
-        held,
-        stream,
-    )

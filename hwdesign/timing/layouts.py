@@ -2,13 +2,13 @@
 the best of them.
 """
 
-import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from hwdesign._check import choice, whole
-from hwdesign.models.steps import Plan, attention_part, feed_forward_part
+from hwdesign.models.steps import Plan, attention_refusal, feed_forward_refusal
 from hwdesign.timing.estimate import decode_steps
 
 KINDS = ("tensor", "data", "cache")  # of attention plans
@@ -65,35 +65,38 @@ def layouts(model, gpus):
     [(1, 1, 2, 2), (1, 2, 1, 2), (2, 1, 1, 2)]
     """
     (gpus,) = whole(gpus=gpus)
-    ways = [n for n in range(1, gpus + 1) if gpus % n == 0]
-    attention = [
-        Plan(tp=t, dp=d, kvp=gpus // (t * d))
-        for t, d in itertools.product(ways, ways)
-        if gpus % (t * d) == 0
-    ]
-    ffn = [
-        Plan(tp=gpus // e, ep=e)
-        for e in (ways if any(hasattr(b.ffn, "num_experts") for b in model.blocks) else (1,))
-    ]
-    attention = [a for a in attention if _accepted(attention_part, model, a, batch=1, context=1)]
-    inner = {
-        groups: [
-            f
-            for f in ffn
-            if _accepted(feed_forward_part, model, f, groups, batch=groups, context=1)
-        ]
-        for groups in {a.dp for a in attention}
-    }
-    gathered = {g: [replace(f, gather=True) for f in inner[g] if min(f.ep, g) > 1] for g in inner}
-    return [(a, f) for a in attention for f in (*inner[a.dp], *gathered[a.dp])]
+    pairs = []
+    for attention in attention_plans(gpus):
+        if attention_refusal(model, attention) is None:
+            pairs += [(attention, ffn) for ffn in _feed_forward_plans(model, gpus, attention.dp)]
+    return pairs
 
 
-def _accepted(part, *arguments, **load):
-    try:
-        part(*arguments, **load)
-    except ValueError:
-        return False
-    return True
+def attention_plans(gpus):
+    """Every product of tensor, data and cache parallel ways that makes up `gpus`, as a list."""
+    found = []
+    for tp in _divisors(gpus):
+        for dp in _divisors(gpus // tp):
+            found.append(Plan(tp=tp, dp=dp, kvp=gpus // (tp * dp)))
+    return found
+
+
+def _feed_forward_plans(model, gpus, groups):
+    """Feed-forward plans that the model takes where so many groups bring tokens of their own; those
+    that gather the tokens last.
+    """
+    spread = _divisors(gpus) if any(block.routed for block in model.block_counts) else [1]
+    plans = [Plan(tp=gpus // ep, ep=ep) for ep in spread]
+    plans = [plan for plan in plans if feed_forward_refusal(model, plan, groups) is None]
+    gathered = [replace(plan, gather=True) for plan in plans if min(plan.ep, groups) > 1]
+    return plans + gathered
+
+
+def _divisors(number):
+    """All divisors, ascending."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    large = [number // n for n in reversed(small) if n * n != number]
+    return small + large
 
 
 def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wide=()):

@@ -85,40 +85,68 @@ def decode_candidates(
     """
     input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
     batch = np.atleast_1d(*dims(batch=batch))
-    reserve = single("reserve", reserve)
-    if not 0 <= reserve < 1:
-        raise ValueError(f"reserve must be >= 0 and < 1, got {reserve:g}")
-    context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
-    for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
-        form = as_recipe(form)
-        found = decode_sweep(
-            model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide
-        )
-        seconds, pairs, steps = found["seconds"], found["layouts"], found["steps"]
-        shape = len(pairs), len(batch)
-        if together:  # a prompt's activations beside the cache of all sequences
-            first = prefill_steps(model, device, form, pairs, context=input_tokens)
-            each = np.array([s.seconds / a.dp for s, (a, _) in zip(first, pairs, strict=True)])
-            seconds = seconds.reshape(shape) + (batch - 1) / output_tokens * each[:, None]
-            wider = (
-                np.maximum(s.activations, f.activations) for s, f in zip(steps, first, strict=True)
-            )
-            steps = [replace(s, activations=most) for s, most in zip(steps, wider, strict=True)]
-        memory = np.array([s.memory + s.activations for s in steps]).reshape(shape)
-        fits = np.array([s.fits(reserve) for s in steps], dtype=bool).reshape(shape)
-        objects = np.empty((3, len(pairs)), dtype=object)
-        objects[0], objects[1:] = form, np.array([*pairs, (None, None)], dtype=object)[:-1].T
-        repeated = [np.repeat(x, len(batch)) for x in (*objects, found["gpus"])]
-        parts.append(
-            [*repeated, np.tile(batch, len(pairs)), seconds.ravel(), memory.ravel(), fits.ravel()]
-        )
-    names = ("recipe", "attention", "ffn", "gpus", "batch", "seconds", "memory", "fits")
-    table = dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    reserve = _share("reserve", reserve)
+    context = int(np.ceil(input_tokens + output_tokens / 2))
+    load = {"batch": batch, "context": context, "gpus": gpus}
+    tables = []
+    for recipe in recipes if isinstance(recipes, list | tuple) else [recipes]:
+        recipe = as_recipe(recipe)
+        found = decode_sweep(model, device, recipe, **load, kinds=kinds, wide=wide)
+        if together:
+            plans = found["layouts"]
+            prompts = prefill_steps(model, device, recipe, plans, context=input_tokens)
+            found = _with_prefill(found, prompts, batch, output_tokens)
+        tables.append(_candidates(found, recipe, batch, reserve))
+    table = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
     table["context"] = np.full(len(table["batch"]), context)
-    return table | {
-        "user_rate": 1 / table["seconds"],
-        "gpu_rate": table["batch"] / table["seconds"] / table["gpus"],
+    table["user_rate"] = 1 / table["seconds"]
+    table["gpu_rate"] = table["batch"] / table["seconds"] / table["gpus"]
+    return table
+
+
+def _with_prefill(found, prompts, batch, output_tokens):
+    """A sweep whose GPUs prefill, too: each step carries its share of the other sequences' prompts,
+    and a prompt's activations lie beside the cache of all sequences.
+    """
+    shape, shares, steps = (len(found["layouts"]), len(batch)), [], []
+    for (attention, _), step, prompt in zip(found["layouts"], found["steps"], prompts, strict=True):
+        shares.append(prompt.seconds / attention.dp)
+        live = np.maximum(step.activations, prompt.activations)
+        steps.append(replace(step, activations=live))
+    more = (batch - 1) / output_tokens * np.array(shares)[:, None]
+    return {**found, "seconds": found["seconds"].reshape(shape) + more, "steps": steps}
+
+
+def _candidates(found, recipe, batch, reserve):
+    """A sweep as columns, one row a layout and batch."""
+    pairs, steps, times = found["layouts"], found["steps"], len(batch)
+    memory = np.array([step.memory + step.activations for step in steps])
+    fits = np.array([step.fits(reserve) for step in steps], dtype=bool)
+    return {
+        "recipe": _objects([recipe] * (len(pairs) * times)),
+        "attention": np.repeat(_objects([attention for attention, _ in pairs]), times),
+        "ffn": np.repeat(_objects([ffn for _, ffn in pairs]), times),
+        "gpus": np.repeat(found["gpus"], times),
+        "batch": np.tile(batch, len(pairs)),
+        "seconds": found["seconds"].ravel(),
+        "memory": memory.ravel(),
+        "fits": fits.ravel(),
     }
+
+
+def _objects(values):
+    """A list as an array of objects, which NumPy does not look into."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def _share(name, value):
+    """A share from 0 to below 1."""
+    value = single(name, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be >= 0 and < 1, got {value:g}")
+    return value
 
 
 def candidate_text(candidates, i):
@@ -149,20 +177,18 @@ def candidate_text(candidates, i):
     >>> candidate_text(one, 0)
     'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
     """
-    count, (a, f) = (
-        int(candidates["gpus"][i]),
-        (candidates[part][i] for part in ("attention", "ffn")),
-    )
-    ways = [
-        " ".join(
-            [f"{n} {getattr(p, n)}" for n in ("tp", "dp", "kvp", "ep") if getattr(p, n) > 1]
-            or ["tp 1"]
-        )
-        for p in (a, f)
-    ]
-    name = getattr(candidates["recipe"][i], "name", candidates["recipe"][i])
-    head = f"{name}, {count} GPU{'s' if count > 1 else ''}, batch {candidates['batch'][i]:.0f}"
-    return f"{head}: attention {ways[0]}, ffn {ways[1]}{' gather' if f.gather else ''}"
+    attention, ffn = candidates["attention"][i], candidates["ffn"][i]
+    recipe, gpus = candidates["recipe"][i], int(candidates["gpus"][i])
+    name, several = getattr(recipe, "name", recipe), "s" if gpus > 1 else ""
+    head = f"{name}, {gpus} GPU{several}, batch {candidates['batch'][i]:.0f}"
+    gather = " gather" if ffn.gather else ""
+    return f"{head}: attention {_ways(attention)}, ffn {_ways(ffn)}{gather}"
+
+
+def _ways(plan):
+    """Ways of a plan in words, but for those of 1 and for stages."""
+    named = [way for way in ("tp", "dp", "kvp", "ep") if getattr(plan, way) > 1]
+    return " ".join(f"{way} {getattr(plan, way)}" for way in named) or "tp 1"
 
 
 def prefill_workers(
@@ -216,53 +242,56 @@ def prefill_workers(
     ([1, 4, 2, 8, 2, 8], True)
     """
     tokens, chunk = whole(tokens=tokens, chunk=chunk)
-    reserve, _ = single("reserve", reserve), positive(gpus=gpus, stages=stages)
+    reserve, _ = _share("reserve", reserve), positive(gpus=gpus, stages=stages)
     sizes = np.diff([*range(0, tokens, chunk), tokens])
-    clock, rows = Clock(device, recipe), []
-    for attention, ffn in [
-        pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)
-    ]:
-        plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
-        layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
-        ends = np.cumsum(sizes)
-        chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
-        for p in np.atleast_1d(stages).tolist():
-            cuts = np.cumsum(stage_layers(len(model.blocks), p))[:-1]
-            times = np.stack([part.sum(axis=1) for part in np.split(layers, cuts, axis=1)], axis=1)
-            done = schedule(times, send=sent if p > 1 else 0.0)[1][-1, -1]
-            cost = times.sum(axis=0).max() * attention.gpus * p / attention.dp
-            room = (
-                np.max(chunks.memory) / p + np.max(chunks.activations)
-                <= (1 - reserve) * chunks.capacity
-            )
-            rows.append((attention, ffn, p, attention.gpus * p, done, cost, room))
-    names = ("attention", "ffn", "stages", "gpus", "first_token", "gpu_seconds", "fits")
-    kinds = (object, object, int, int, float, float, bool)
+    stages, clock, found = np.atleast_1d(stages).tolist(), Clock(device, recipe), []
+    for count in np.atleast_1d(gpus).tolist():
+        for attention, ffn in filter(_pure, layouts(model, count)):
+            plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
+            found += _staged(model, device, recipe, sizes, stages, reserve, plans)
+    kinds = {"attention": object, "ffn": object, "stages": int, "gpus": int}
+    kinds |= {"first_token": float, "gpu_seconds": float, "fits": bool}
     return {
-        n: np.array(x, dtype=kind)
-        for n, x, kind in zip(names, zip(*rows, strict=True), kinds, strict=True)
+        name: np.array([worker[name] for worker in found], dtype=kind)
+        for name, kind in kinds.items()
     }
+
+
+def _staged(model, device, recipe, sizes, stages, reserve, plans):
+    """One worker for each number of stages, with these plans inside a stage, as a list of dicts."""
+    attention, ends = plans["attention"], np.cumsum(sizes)
+    layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
+    chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
+    room = (1 - reserve) * chunks.capacity - np.max(chunks.activations)
+    workers = []
+    for count in stages:
+        cuts = np.cumsum(stage_layers(len(model.blocks), count))[:-1]
+        parts = [part.sum(axis=1) for part in np.split(layers, cuts, axis=1)]
+        times = np.stack(parts, axis=1)
+        done = schedule(times, send=sent if count > 1 else 0.0)[1][-1, -1]
+        gpus = attention.gpus * count
+        worker = {"attention": attention, "ffn": plans["ffn"], "stages": count, "gpus": gpus}
+        worker |= {"first_token": done, "fits": np.max(chunks.memory) / count <= room}
+        worker["gpu_seconds"] = times.sum(axis=0).max() * gpus / attention.dp
+        workers.append(worker)
+    return workers
 
 
 def _layer_times(model, device, recipe, sizes, stages, plans):
     """Times of the chunks in each layer, and to hand them over; without stages nothing is sent, so
     no link is needed.
     """
-    if np.max(stages) > 1:
-        return stage_times(
-            model, device, recipe, sizes=sizes, split=(1,) * len(model.blocks), **plans
-        )
+    if max(stages) > 1:
+        split = (1,) * len(model.blocks)
+        return stage_times(model, device, recipe, sizes=sizes, split=split, **plans)
     ends = np.cumsum(sizes)
     blocks, rest = block_times(model, device, recipe, context=ends, cached=ends - sizes, **plans)
     blocks[-1] += rest
     return blocks.T, 0.0
 
 
-def _pure(attention, ffn):
+def _pure(pair):
     """Whether each part is spread in one way, and nothing is cut or gathered."""
-    return (
-        attention.kvp == 1
-        and min(attention.tp, attention.dp) == 1
-        and min(ffn.tp, ffn.ep) == 1
-        and not ffn.gather
-    )
+    attention, ffn = pair
+    one_way = min(attention.tp, attention.dp) == 1 and min(ffn.tp, ffn.ep) == 1
+    return one_way and attention.kvp == 1 and not ffn.gather

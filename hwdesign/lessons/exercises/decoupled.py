@@ -13,9 +13,9 @@ from hwdesign.formulas.cache_parallel import (
     merge_bytes,
     merge_partials,
 )
+from hwdesign.formulas.tiling import head_sharding
 from hwdesign.lessons.exercises.base import Exercise, unless, variants
 from hwdesign.models import config
-from hwdesign.models.sharding import head_sharding
 from hwdesign.timing.layouts import best_steps, decode_sweep
 
 

@@ -463,8 +463,10 @@ def _prefill(design):
     spent = np.stack([n * times[0] + m * times[1] for n, m in counts], axis=1)
     spent[:, -1] += times[2]
     sent = Exchange(kind="send", elements=CHUNK * design.hidden_size / plan.tp, ranks=2)
-    sent = _clock(design.recipe).exchange(sent, as_recipe(design.recipe)) if stages > 1 else 0.0
-    return float(schedule(spent, send=sent)[1][-1, -1]), float(
+    handed = 0.0
+    if stages > 1:
+        handed = _clock(design.recipe).exchange(sent, as_recipe(design.recipe)).seconds
+    return float(schedule(spent, send=handed)[1][-1, -1]), float(
         spent.sum(axis=0).max() * PREFILL_GPUS
     )
 
