@@ -13,7 +13,7 @@ import pytest
 from hwdesign.advice import rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
 from hwdesign.advice.checklist import checklist, verdicts
-from hwdesign.advice.guidelines import GUIDELINES, counted
+from hwdesign.advice.guidelines import COUNTS, GUIDELINES, counted
 from hwdesign.advice.verdict import STATUSES, Limits
 from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
@@ -40,7 +40,8 @@ def judged(case):
 
 
 def statuses(found):
-    return [v.status for v in found.verdicts]
+    """Of the seven guidelines of the post."""
+    return [v.status for v in found.verdicts if v.guideline <= 7]
 
 
 def findings(found, guideline, dimension=None):
@@ -196,7 +197,7 @@ def stages_are_not_compared(patch):
 
 
 def plans_are_not_refused(patch):
-    patch.setattr("hwdesign.advice.widths._shards", lambda mixer, ways: True)
+    patch.setattr(SelfAttention, "heads_spread", lambda self, ways: True)
 
 
 def no_data_parallel_plans(patch):
@@ -433,7 +434,7 @@ def test_the_variants_meet_every_guideline():
 def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
     case = drawn(seed)
     found = judged(case)
-    assert statuses(found) == [v.status for v in verdicts(case, LIMITS)]
+    assert [v.status for v in found.verdicts] == [v.status for v in verdicts(case, LIMITS)]
     for finding in found.findings:
         assert SEVERITY[finding.status] and (finding.cost is None or 0 <= finding.cost < 1)
         if not (fix := finding.fix):
@@ -652,7 +653,7 @@ def test_wider_siblings_reach_the_aspect_and_keep_their_parameters(name):
 
 
 def test_the_table_of_guidelines_is_whole():
-    assert counted() == "seven" and list(GUIDELINES) == sorted(GUIDELINES)
+    assert list(GUIDELINES) == list(range(1, len(GUIDELINES) + 1)) and counted() == COUNTS[len(GUIDELINES)]
     chapters = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
     for number, guideline in GUIDELINES.items():
         assert guideline.number == number and guideline.chapter in chapters
@@ -751,10 +752,10 @@ def test_limits_decide_the_status():
     assert [v.status for v in shape.verdicts if v.findings] == ["fail"]  # refused whatever it costs
 
 
-def test_there_are_seven_verdicts_in_order():
+def test_there_is_a_verdict_of_each_guideline_in_order():
     for seed in SEEDS:
         found = judged(drawn(seed))
-        assert [v.guideline for v in found.verdicts] == list(GUIDELINES) == [1, 2, 3, 4, 5, 6, 7]
+        assert [v.guideline for v in found.verdicts] == list(GUIDELINES)
         for verdict in found.verdicts:
             assert verdict.status in STATUSES and verdict.reason and "\n" not in verdict.reason and "nan" not in verdict.reason
             worst = max((f.status for f in verdict.findings), key=SEVERITY.get, default=None)

@@ -334,7 +334,7 @@ def test_a_checklist_shows_itself():
     found = hw.checklist(hw.Case(model="gpt-oss-120b"))
     assert repr(found) == "<Checklist gpt-oss-120b on GB300: warn>"
     title, *lines = str(found).splitlines()
-    assert title == "gpt-oss-120b on GB300: warn" and [line[0] for line in lines] == list("1234567")
+    assert title == "gpt-oss-120b on GB300: warn" and [int(line[0]) for line in lines] == list(GUIDELINES)
     assert lines[1].startswith("2 warn            hidden size 2880, 0.4 %: hidden size 2944; expert width 2880, ")
     small = hw.checklist(hw.Case(model="qwen2.5-72b", device="L4", recipe="fp8"), Limits(warn=1, fail=1))
     assert repr(small) == "<Checklist qwen2.5-72b on L4, does not fit: fail>" and small.fits is False
@@ -721,7 +721,7 @@ def test_page_stands_alone(page_file):
     assert levels.count(1) == 1 == levels[0] and all(b <= a + 1 for a, b in zip(levels, levels[1:], strict=False))
     for table in soup.find_all("table"):
         assert table.caption and all(th.get("scope") in ("col", "row") for th in table.find_all("th"))
-        assert len(table.tbody.find_all("tr")) == 7
+        assert len(table.tbody.find_all("tr")) == len(GUIDELINES)
     for article in soup.find_all("article"):
         assert re.search(r"Guideline [1-7]: ", article.h4.get_text()) and article.find("a")["href"].endswith(".html")
     marks = soup.select(".mark")

@@ -4,6 +4,7 @@ import hwdesign as hw
 import numpy as np
 import pytest
 from hwdesign.advice.case import Case
+from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.lessons import figures
 from hwdesign.lessons.studies.verdicts import SHORT, checklist_table, gallery, served_pairs, verdict_cost
 from hwdesign.models import config
@@ -21,7 +22,7 @@ def test_the_gallery_is_the_checklist_with_guideline_6_in_stages(judged):
     assert tuple(judged) == SOME
     for name, verdicts in judged.items():
         found = hw.checklist(Case(model=config.load(name), **EIGHT)).verdicts
-        assert [v.guideline for v in verdicts] == list(SHORT) == list(range(1, 8))
+        assert [v.guideline for v in verdicts] == list(SHORT) == list(GUIDELINES)
         assert all(mine == theirs for mine, theirs in zip(verdicts, found, strict=True) if mine.guideline != 6)
     staged = {"attention": hw.Plan(tp=8, pp=4), "ffn": hw.Plan(tp=8, pp=4)}
     six = hw.checklist(Case(model=config.load("deepseek-r1"), **staged)).verdicts[5]
@@ -38,7 +39,9 @@ def test_cost_of_a_verdict_is_its_largest(judged):
 def test_table_has_a_row_for_each_finding_and_each_quiet_guideline():
     found = hw.checklist(Case(model=config.load("gpt-oss-120b")))
     rows = checklist_table(found, "gpt-oss").rows
-    assert [row[0][0] for row in rows] == list("12234567") and [row[1] for row in rows].count("n/a") == 3
+    assert [row[0][0] for row in rows] == [str(n) for n in sorted([2, *GUIDELINES])] and [row[1] for row in rows[:8]].count(
+        "n/a"
+    ) == 3
     assert rows[1][3] == "hidden size 2880" and rows[1][4] == "hidden size 2944"
 
 
@@ -69,7 +72,7 @@ def test_what_to_compare_is_one_of_three():
 
 def test_map_writes_each_verdict_with_its_cost(judged):
     texts = [t.get_text() for t in figures.verdict_map(judged).texts]
-    assert len(texts) == 7 * len(SOME)
+    assert len(texts) == len(GUIDELINES) * len(SOME)
     for text, verdict in zip(texts, (v for row in judged.values() for v in row), strict=True):
         cost = verdict_cost(verdict)
         word = {"not applicable": "n/a", "not modelled": "?"}.get(verdict.status, verdict.status)

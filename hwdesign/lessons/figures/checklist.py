@@ -68,10 +68,10 @@ def verdict_map(found, *, ax=None):
                 weight=weight,
                 linespacing=1.0,
             )
-    ax.set_xlim(-0.5, 6.5)
+    ax.set_xlim(-0.5, len(SHORT) - 0.5)
     ax.set_ylim(len(found) - 0.5, -0.5)
     heads = [f"{n}\n" + name.replace("-", "-\n").replace(" ", "\n") for n, name in SHORT.items()]
-    ax.set_xticks(range(7), heads, fontsize=8.5)
+    ax.set_xticks(range(len(SHORT)), heads, fontsize=8.5)
     ax.xaxis.tick_top()
     ax.set_yticks(range(len(found)), list(found), fontsize=9)
     ax.tick_params(length=0)
@@ -137,8 +137,8 @@ def cost_bars(found, *, most=None, ax=None):
         )
     for limit in (found.limits.warn, found.limits.fail):
         ax.axvline(100 * limit, color=style.GREY, ls=":", lw=1.2)
-    ax.set_yticks(range(7), [f"{n} {name}" for n, name in SHORT.items()])
-    ax.set_ylim(6.6, -0.6)
+    ax.set_yticks(range(len(SHORT)), [f"{n} {name}" for n, name in SHORT.items()])
+    ax.set_ylim(len(SHORT) - 0.4, -0.6)
     ax.set_xlim(0, most or max(25, *(120 * (verdict_cost(v) or 0) for v in found.verdicts)))
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("cost [% of the step]")
