@@ -111,7 +111,7 @@ def squarer(model):
 
     Examples
     --------
-    >>> from hwdesign.models.blocks import Block
+    >>> from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
     >>> from hwdesign.models.model import Model
     >>> block = Block(
     ...     mixer=SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128),
