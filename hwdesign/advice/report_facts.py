@@ -13,7 +13,7 @@ from hwdesign.advice.checklist import Checklist
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import percent
-from hwdesign.models.blocks import DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.units import fmt
 
 MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not applicable": "n/a", "not modelled": "?"}
@@ -30,18 +30,6 @@ SHAPE = {
 LABELS = {"vocab_size": "vocabulary"}
 OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
-SIZES = {  # of the blocks, by their names in a machine-readable change
-    "query_heads": ((SelfAttention, LatentAttention), "num_heads"),
-    "key_value_heads": (SelfAttention, "num_kv_heads"),
-    "query_latent": (LatentAttention, "q_rank"),
-    "key_value_latent": (LatentAttention, "kv_rank"),
-    "mamba_heads": (Mamba2, "num_heads"),
-    "feed_forward_width": (DenseFFN, "width"),
-    "experts": (MoE, "num_experts"),
-    "experts_per_token": (MoE, "top_k"),
-    "expert_width": (MoE, "width"),
-    "shared_expert_width": (MoE, "shared_width"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,11 +376,11 @@ def _shape(case):
     """
     model = case.model
     kinds = list(model.block_counts)
-    parts = [part for block in model.block_counts for part in (block.mixer, block.ffn)]
-    found = {
-        name: {getattr(p, key) for p in parts if isinstance(p, kind)}
-        for name, (kind, key) in SIZES.items()
-    }
+    found = {name: set() for name in SIZE_NAMES}
+    for block in model.block_counts:
+        for part in block.parts:
+            for name, size in part.sizes.items():
+                found[name].add(size)
     sizes = {
         "hidden_size": model.hidden_size,
         "layers": len(model.blocks),

@@ -22,6 +22,19 @@ PARTS = {
 }
 TERM_OF = {part: term for part, (term, _) in PARTS.items() if term}
 QUANTIZED = tuple(part for part, (_, quantized) in PARTS.items() if quantized)
+# Sizes of blocks by their names in a machine-readable change, in the order of its schema.
+SIZE_NAMES = (
+    "query_heads",
+    "key_value_heads",
+    "query_latent",
+    "key_value_latent",
+    "mamba_heads",
+    "feed_forward_width",
+    "experts",
+    "experts_per_token",
+    "expert_width",
+    "shared_expert_width",
+)
 
 
 class PlanError(ValueError):
@@ -110,9 +123,7 @@ class Part(abc.ABC):
     @property
     @abc.abstractmethod
     def sizes(self):
-        """Its sizes by their names in a machine-readable change, as a dict [element]; 0 or None
-        where there is none.
-        """
+        """Its sizes by name, out of `SIZE_NAMES`, as a dict; 0 or None where there is none."""
 
     @abc.abstractmethod
     def weights(self, hidden):
