@@ -1,4 +1,4 @@
-"""The mutation script: its operators on small sources, its sample, and toy mutants that live or die."""
+"""The mutation script: operators on small sources, the sample, toy mutants that live or die."""
 
 import ast
 import json
