@@ -42,6 +42,7 @@ EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.csv"
 NOT_COPIED = (".*", "_build", "build", "dist", "*.egg-info")
 PRELOADED = ("numpy", "hypothesis", "matplotlib.pyplot", "IPython.display", "ipywidgets")
 SLOW = 10.0  # no test takes part that computes for longer [s]
+FILE = 20.0  # tests of one file that take part take no longer together [s]
 LIMIT = 60.0  # tests of one mutant together, at their unmutated times [s]
 GRACE = 5.0  # a test may take ten times its unmutated time and so much more [s]
 QUICK, FEW = 0.25, 60  # a first pass takes so many tests of a file that are quicker than this [s]
@@ -456,7 +457,7 @@ class Recorder(Chosen):
 
     def __init__(self, files):
         self.files, self.seen, self.imported = files, set(), set()
-        self.fixtures, self.tests, self.failed = {}, {}, set()
+        self.fixtures, self.tests, self.failed, self.spent = {}, {}, set(), 0.0
 
     def trace(self, frame, event, argument):
         """Note a call of one of the package's functions."""
@@ -488,6 +489,9 @@ class Recorder(Chosen):
         sys.settrace(self.trace)
         result = yield
         signal.setitimer(signal.ITIMER_PROF, 0)
+        self.spent += time.process_time() - start
+        if self.spent > FILE:
+            item.session.shouldstop = "enough"
         info = getattr(item, "_fixtureinfo", None)
         used = [d for ds in info.name2fixturedefs.values() for d in ds] if info else []
         calls = self.seen.union(self.imported, *(self.fixtures.get(d, ()) for d in used))
@@ -523,14 +527,13 @@ def record(copy, package, file, out):
     sys.settrace(recorder.trace)
     run_pytest(file, recorder)
     sys.settrace(None)
-    spent = sum(seconds for seconds, _ in recorder.tests.values())
     base = len(str(copy / package)) + 1
     tests = {
         name: {"seconds": seconds, "calls": [f"{path[base:]}:{line}" for path, line in calls]}
         for name, (seconds, calls) in recorder.tests.items()
         if name not in recorder.failed
     }
-    collecting = time.process_time() - start - spent
+    collecting = time.process_time() - start - recorder.spent
     Path(out).write_text(json.dumps({"collecting": collecting, "tests": tests}))
 
 

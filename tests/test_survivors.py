@@ -1,0 +1,165 @@
+"""Right values where mutants of the library once went unnoticed: borders, ties, limits."""
+
+import numpy as np
+import pytest
+
+import hwdesign as hw
+from hwdesign.formulas import (
+    attention,
+    cache_parallel,
+    chunks,
+    collectives,
+    pipeline,
+    quantization,
+    routing,
+    tiling,
+)
+from hwdesign.models import config
+from hwdesign.models.steps import step
+
+NAN, INF = np.nan, np.inf
+
+# Borders: the last value that is taken, and what it gives; the first that is refused. ----------
+
+
+@pytest.mark.parametrize(("call", "value"), [
+    (lambda: collectives.transfer_time(0, 0, 1e9), 0),
+    (lambda: routing.zipf_shares(4, 0), [0.25] * 4),
+    (lambda: routing.imbalance([4, 0]), 2),
+    (lambda: routing.balanced_placement([0, 0], 2), [[0], [1]]),
+    (lambda: routing.touched_slots([0, 1], [[0, 1]]), [1]),
+    (lambda: attention.attention_flops(3, 3, 1, 1, causal=True), 4 * 6),  # 1 + 2 + 3 pairs
+    (lambda: attention.cache_read_bytes(5, 0, 2), 0),
+    (lambda: attention.cache_read_bytes(5, 2, 0), 0),
+    (lambda: chunks.chunk_times([2, 2], 1, 0), [2, 2]),
+    (lambda: chunks.equal_time_chunks(3, 3, 1, 0), [1, 1, 1]),
+    (lambda: chunks.equal_time_chunks(64, 4, 1, 0, multiple=16), [16] * 4),
+    (lambda: chunks.smoothed_chunks(128, 64, 1, 1, 0), [64, 64]),  # no smoothing: all equal
+    (lambda: chunks.smoothed_chunks(32, 64, 1, 1), [32]),  # a prompt shorter than the first chunk
+    (lambda: pipeline.schedule([[1, 1]], send=0)[1], [[1, 2]]),
+    (lambda: pipeline.split_layers([1, 1], 2), [1, 1]),
+    (lambda: pipeline.split_layers([0, 0, 0], 2), [2, 1]),
+    (lambda: pipeline.idle_share([[1, 0]]), 0.5),
+    (lambda: cache_parallel.merge_partials([[-INF]], [[0]], [[[3.0]]])[2], [[0]]),
+    (lambda: cache_parallel.break_even_tokens(1, 1, 8, 2), 16),
+    (lambda: cache_parallel.merge_bytes(1, 1, 4, 1), 0),
+    (lambda: tiling.pad(0, 8), 0),
+    (lambda: tiling.cluster_efficiency(1, tile=1, cluster=2, idle=0), 1),
+    (lambda: tiling.cluster_efficiency(1, tile=1, cluster=2, idle=1), 0.5),
+])  # fmt: skip
+def test_the_last_value_that_is_taken(call, value):
+    assert np.allclose(call(), value, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda: collectives.transfer_time([1, -1], 0, 1e9), "nbytes"),
+    (lambda: collectives.transfer_time(1, [0, -1e-9], 1e9), "latency"),
+    (lambda: routing.zipf_shares(4, -0.1), "exponent"),
+    (lambda: routing.zipf_shares(4, [1, 1]), "exponent"),
+    (lambda: routing.routed_tokens(1, 4, 3), "top_k must be <= num_experts = 3, got 4"),
+    (lambda: routing.imbalance([[1, 1], [0, 0]]), "loads"),
+    (lambda: routing.imbalance([2, -1]), "loads"),
+    (lambda: routing.even_placement(7, 2), "devices must divide"),
+    (lambda: routing.balanced_placement([1, -1], 2), "loads"),
+    (lambda: routing.balanced_placement([1, 1], 2, slots=1), "slots"),
+    (lambda: routing.balanced_placement([1, 1], 2, slots=3), "slots"),
+    (lambda: routing.touched_slots([1, -1], [[0, 1]]), "tokens"),
+    (lambda: routing.device_loads([1, 1], [[0, 2]]), "placement"),
+    (lambda: routing.device_loads([1, 1], [[0, 0]]), "placement"),
+    (lambda: routing.device_loads([1], [0]), "placement"),
+    (lambda: attention.attention_flops([3, 4], [3, 3], 1, 1), "queries must be <= context"),
+    (lambda: attention.attention_flops(1, 3, 1, 1, window=2), "causal"),
+    (lambda: attention.cache_read_bytes(5, [1, -1], 2), "cache_elements"),
+    (lambda: attention.cache_read_bytes(5, 1, [1, -1]), "element_bytes"),
+    (lambda: chunks.chunk_times([2, 2], 1, -1e-9), "quadratic"),
+    (lambda: chunks.chunk_times(2, 1, 1), "sizes must be a list"),
+    (lambda: chunks.equal_time_chunks(3, 4, 1, 0), "chunks must be <= tokens = 3, got 4"),
+    (lambda: chunks.equal_time_chunks(64, 4, 1, 0, multiple=64), "chunks must leave every chunk"),
+    (lambda: chunks.smoothed_chunks(128, 64, 1, 1, -0.01), "smooth"),
+    (lambda: chunks.smoothed_chunks(128, 64, 1, 1, 1.01), "smooth"),
+    (lambda: chunks.smoothed_chunks(128, 63, 1, 1), "multiple must be <= first = 63"),
+    (lambda: chunks.fit_chunk_costs([10, 10], [1, 1], [1], lambda n, a, b: [n]), "two different"),
+    (lambda: pipeline.schedule([[1, 1]], send=-1e-9), "send"),
+    (lambda: pipeline.idle_share([[0, 0]]), "times must not all be 0"),
+    (lambda: pipeline.split_layers([1, 1], 3), "costs must list at least stages = 3"),
+    (lambda: pipeline.split_layers([1, -1], 1), "costs must be >= 0"),
+    (lambda: pipeline.split_layers([1], 1, last=-1), "last must be >= 0"),
+    (lambda: cache_parallel.merge_partials([[0]], [[-1]], [[[1]]]), "negative"),
+    (lambda: cache_parallel.merge_partials([[NAN]], [[1]], [[[1]]]), "tops"),
+    (lambda: cache_parallel.partial_attention([[0, NAN]], [[1], [1]]), "scores"),
+    (lambda: cache_parallel.partial_attention([[0, INF]], [[1], [1]]), "scores"),
+    (lambda: cache_parallel.partial_attention([[0, 1]], [[1], [1], [1]]), "scores and values"),
+    (lambda: cache_parallel.break_even_tokens(1, 1, 8, [2, 1]), "kvp must be >= 2, got 1"),
+    (lambda: tiling.pad([1, -1], 8), "size"),
+    (lambda: tiling.pad(1.5, 8), "size"),
+    (lambda: tiling.pad(INF, 8), "size"),
+    (lambda: tiling.cluster_efficiency(1, tile=2, cluster=3, idle=0), "cluster must be a multiple"),
+    (lambda: tiling.cluster_efficiency(1, tile=1, cluster=2, idle=1.1), "idle"),
+    (lambda: tiling.cluster_efficiency(1, tile=1, cluster=2, idle=-0.1), "idle"),
+    (lambda: prefill(cached=100), "cached must be below context, got 100 and 100"),
+])  # fmt: skip
+def test_the_first_value_that_is_refused(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def prefill(**more):
+    """A prefill step of a small model."""
+    return hw.prefill_step(config.load("gpt2"), "A100_SXM", "bf16", batch=1, context=100, **more)
+
+
+def test_a_prompt_may_be_cached_up_to_its_last_token():
+    given = {"batch": 1, "context": 100}
+    decode = hw.decode_step(config.load("gpt2"), "A100_SXM", "bf16", **given)
+    assert prefill(cached=99).terms == decode.terms
+
+
+# Formulas. --------------------------------------------------------------------------------------
+
+
+def test_a_number_saturates_beyond_the_largest_of_its_block_and_not_at_it():
+    encoded = quantization.encode([6.0] + [0.0] * 15, "nvfp4")
+    reach = 6 * encoded.scales[0] * encoded.tensor_scale  # 6 is the largest of E2M1
+    x = np.zeros((3, 16))
+    x[:, 0] = np.array([1, 1 + 2**-21, 1 + 2**-20]) * reach
+    found = [quantization.saturated(row, encoded)[0] for row in x]
+    assert found == [False, False, True]
+
+
+def test_costs_that_differ_by_rounding_alone_are_cut_as_equal_ones():
+    costs = np.full(30, 0.1)
+    costs[::3] += 1e-17
+    assert pipeline.split_layers(costs, 4) == (8, 8, 7, 7)
+    assert pipeline.split_layers([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], 2) == (2, 2)
+
+
+def test_pairs_in_a_window_are_those_of_a_mask():
+    for queries, context, window in ((1, 9, 4), (5, 9, 4), (9, 9, 4), (3, 9, 100), (4, 5, 1)):
+        rows, columns = np.mgrid[context - queries : context, :context]
+        mask = (columns <= rows) & (columns > rows - window)
+        found = attention.attention_flops(queries, context, 2, 3, 5, causal=True, window=window)
+        assert found == 2 * mask.sum() * 2 * (3 + 5)
+
+
+# Steps. -----------------------------------------------------------------------------------------
+
+
+def test_a_stage_hands_on_a_hidden_vector_a_token_and_the_last_one_a_token():
+    model, plan = config.load("llama-3.1-8b"), hw.Plan(tp=2, pp=4)
+    given = {"batch": 64, "context": 1000, "ideal": True}
+    staged = hw.decode_step(model, "H100_SXM", "bf16", attention=plan, ffn=plan, **given)
+    plan = hw.Plan(tp=2)
+    given["batch"] = 16
+    whole = hw.decode_step(model, "H100_SXM", "bf16", attention=plan, ffn=plan, **given)
+    sent = 3 * 16 * 4096 / 2 * 2 + 16 * 2  # three hand-overs of half a vector each in BF16
+    more = staged.terms["communication"] - whole.terms["communication"]
+    assert more == pytest.approx(sent / 450e9)
+    for term in ("projections", "attention", "ffn", "head"):
+        assert staged.terms[term] == pytest.approx(whole.terms[term])
+
+
+def test_the_fullest_gpu_of_uneven_groups_has_one_sequence_more():
+    plans = {"attention": hw.Plan(dp=4), "ffn": hw.Plan(tp=4)}
+    found = step(config.load("llama-3.1-8b"), batch=9, context=100, **plans)
+    rows = {gemm.name: gemm.m for gemm in found.gemms}
+    assert rows["qkv"] == rows["head"] == 3 and rows["up"] == 9
