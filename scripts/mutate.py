@@ -407,13 +407,13 @@ def enter(copy, package, log):
         raise ImportError(f"{package} comes from {module.__file__}, not from {copy}")
 
 
-def run_pytest(file, plugin, *options):
-    """Exit code of pytest on one file; of a module of the package, on its doctests."""
+def run_pytest(files, plugin, *options):
+    """Exit code of pytest on files of tests, or on modules for their doctests."""
     quiet = ["-q", "--tb=no", "--no-header", "--hypothesis-seed=0"]
     quiet += ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    if not Path(file).name.startswith("test_"):
+    if not Path(files[0]).name.startswith("test_"):
         quiet.append("--doctest-modules")
-    return int(pytest.main([*quiet, *options, file], plugins=[plugin]))
+    return int(pytest.main([*quiet, *options, *files], plugins=[plugin]))
 
 
 def wanted(item):
@@ -466,7 +466,7 @@ class Recorder(Chosen):
             self.seen.add((code.co_filename, code.co_firstlineno))
 
     def pytest_collection_finish(self, session):
-        """What importing and parametrizing called counts for every test."""
+        """What importing and parametrizing called stands for all tests of a file."""
         self.imported = self.seen
 
     @pytest.hookimpl(wrapper=True)
@@ -494,8 +494,8 @@ class Recorder(Chosen):
             item.session.shouldstop = "enough"
         info = getattr(item, "_fixtureinfo", None)
         used = [d for ds in info.name2fixturedefs.values() for d in ds] if info else []
-        calls = self.seen.union(self.imported, *(self.fixtures.get(d, ()) for d in used))
-        self.tests[item.nodeid] = time.process_time() - start, sorted(calls)
+        calls = self.seen.union(*(self.fixtures.get(d, ()) for d in used))
+        self.tests[item.nodeid] = time.process_time() - start, calls
         return result
 
     def pytest_runtest_logreport(self, report):
@@ -518,23 +518,26 @@ def clear_caches(files):
                     value.cache_clear()
 
 
-def record(copy, package, file, out):
-    """Run the tests of one file, traced, and write what they call."""
+def record(copy, package, files, out):
+    """Run the tests of some files, traced, and write what they call."""
     enter(copy, package, f"{out}.log")
-    files = {str(path): None for path in (copy / package).rglob("*.py")}
-    recorder = Recorder(files)
+    recorder = Recorder({str(path) for path in (copy / package).rglob("*.py")})
     start = time.process_time()
     sys.settrace(recorder.trace)
-    run_pytest(file, recorder)
+    run_pytest(files, recorder)
     sys.settrace(None)
+    collecting = (time.process_time() - start - recorder.spent) / len(files)
     base = len(str(copy / package)) + 1
-    tests = {
-        name: {"seconds": seconds, "calls": [f"{path[base:]}:{line}" for path, line in calls]}
-        for name, (seconds, calls) in recorder.tests.items()
-        if name not in recorder.failed
-    }
-    collecting = time.process_time() - start - recorder.spent
-    Path(out).write_text(json.dumps({"collecting": collecting, "tests": tests}))
+
+    def names(calls):
+        return [f"{path[base:]}:{line}" for path, line in sorted(calls)]
+
+    facts = {"collecting": collecting, "imported": names(recorder.imported)}
+    found = {file: facts | {"tests": {}} for file in files}
+    for test, (seconds, calls) in recorder.tests.items():
+        if test not in recorder.failed:
+            found[test.split("::")[0]]["tests"][test] = {"seconds": seconds, "calls": names(calls)}
+    Path(out).write_text(json.dumps(found))
 
 
 class Killer(Chosen):
@@ -589,7 +592,7 @@ def run_steps(steps, known, out):
         killer = Killer(chosen, known, out)
         Path(out).write_text(json.dumps({"status": "timeout", "test": file}))
         set_alarm(2)
-        code = run_pytest(file, killer, "-x")
+        code = run_pytest([file], killer, "-x")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return {"status": "killed", "test": killer.failed or f"{file}: collection"}
     return {"status": "survived", "test": ""}
@@ -659,13 +662,20 @@ def test_map(copy, package, files, workers):
     """file -> (time to collect, tests with their time and the functions that they call)."""
     found, out = {}, copy.parent / "map"
     out.mkdir()
-    start = lambda file, slot: fork(record, copy, package, file, out / file.replace("/", "."))  # noqa: E731
-    for file, _, seconds in children(files, range(workers), start, lambda file: 1200):
-        path = out / file.replace("/", ".")
-        if path.exists():
-            found[file] = json.loads(path.read_text()) | {"digest": digest(copy / file)}
-        count = len(found[file]["tests"]) if file in found else "no"
-        print(f"map {len(found)}/{len(files)} {file}: {count} tests, {seconds:.1f} s", flush=True)
+    jobs = {}  # a child for each file of tests, and for the doctests of each room
+    for file in files:
+        parts = Path(file).parts
+        jobs.setdefault(file if parts[0] == "tests" else "/".join(parts[:2]), []).append(file)
+
+    def start(name, slot):
+        return fork(record, copy, package, jobs[name], out / name.replace("/", "."))
+
+    for name, _, seconds in children(list(jobs), range(workers), start, lambda name: 1200):
+        path = out / name.replace("/", ".")
+        new = json.loads(path.read_text()) if path.exists() else {}
+        found |= {file: facts | {"digest": digest(copy / file)} for file, facts in new.items()}
+        count = sum(len(facts["tests"]) for facts in new.values())
+        print(f"map: {name}, {count} tests, {seconds:.1f} s", flush=True)
     return found
 
 
@@ -689,53 +699,69 @@ class Tests:
     """What the map says, the other way round: which tests call a function or name a name."""
 
     def __init__(self, copy, package, files):
-        self.copy, self.files, self.callers = copy, files, {}
-        self.known = {test for file in files.values() for test in file["tests"]}
-        for file, found in files.items():
-            for test, facts in found["tests"].items():
-                for call in facts["calls"]:
-                    self.callers.setdefault(call, set()).add((file, test))
+        self.package, self.files = package, files
+        self.callers, self.importers = {}, {}
+        self.known = {test for facts in files.values() for test in facts["tests"]}
+        self.texts = {file: (copy / file).read_text(encoding="utf-8") for file in files}
         self.uses = name_uses(copy / package)
+        for file, facts in files.items():
+            for call in facts["imported"]:
+                self.importers.setdefault(call, set()).add(file)
+            for test, found in facts["tests"].items():
+                for call in found["calls"]:
+                    self.callers.setdefault(call, set()).add((file, test))
 
     def calling(self, m):
-        """Tests (file, id) that call a mutant's function, or one that uses the name it binds."""
-        if m.function:
-            return self.callers.get(f"{m.module}:{m.function}", set())
-        found = set()
-        for name in m.names:
-            for function in self.uses.get(name, ()):
-                found |= self.callers.get(function, set())
-            for file, facts in self.files.items():
-                if re.search(rf"\b{name}\b", (self.copy / file).read_text(encoding="utf-8")):
-                    found |= {(file, test) for test in facts["tests"]}
+        """Tests that call a mutant's function, or one that uses the name it binds, by file.
+
+        A file that calls it while it is imported is there, too, if need be without a test.
+        """
+        functions = {f"{m.module}:{m.function}"} if m.function else set()
+        functions = functions.union(*(self.uses.get(name, ()) for name in m.names))
+        found = {}
+        for function in functions:
+            for file in self.importers.get(function, ()):
+                found.setdefault(file, {})
+            for file, test in self.callers.get(function, ()):
+                found.setdefault(file, {})[test] = self.files[file]["tests"][test]["seconds"]
+        for file, text in self.texts.items():
+            if any(re.search(rf"\b{name}\b", text) for name in m.names):
+                found.setdefault(file, {})
         return found
 
-    def steps(self, m, package, limit=LIMIT):
-        """Tests of a mutant as (file, {id: seconds}), in the order in which they run."""
-        chosen = {}
-        for file, test in self.calling(m):
-            chosen.setdefault(file, {})[test] = self.files[file]["tests"][test]["seconds"]
-        own = f"{package}/{m.module}"
-        cost = {f: sum(tests.values()) + self.files[f]["collecting"] for f, tests in chosen.items()}
-        order = sorted(chosen, key=lambda file: (file != own, cost[file], file))
+    def steps(self, m, limit):
+        """Tests of a mutant as (file, {id: seconds}), in the order in which they run.
+
+        First the doctests of its module, then the files that name it, then the others, quick
+        tests before slow ones; last what else these files hold.
+        """
+        chosen = self.calling(m)
+
+        def rank(file):
+            named = re.search(rf"\b{Path(m.module).stem}\b", self.texts[file])
+            cost = sum(chosen[file].values()) + self.files[file]["collecting"]
+            return file != f"{self.package}/{m.module}", not named, cost, file
+
+        order = sorted(chosen, key=rank)
         first = {file: few_quick(chosen[file]) for file in order}
         steps = [(file, first[file]) for file in order]
-        for file in order:
-            steps.append((file, without(chosen[file], first[file])))
+        steps += [(file, without(chosen[file], first[file])) for file in order]
         for file in order:
             every = {t: facts["seconds"] for t, facts in self.files[file]["tests"].items()}
             steps.append((file, without(every, chosen[file])))
-        return self.within(limit, [(file, tests) for file, tests in steps if tests])
+        return self.within(limit, steps)
 
     def within(self, limit, steps):
-        """The first steps that take no longer than a limit together; at least one."""
-        spent, kept = 0.0, []
+        """The steps cut to what takes no longer than a limit together."""
+        left, kept = limit, []
         for file, tests in steps:
-            spent += sum(tests.values()) + self.files[file]["collecting"]
-            if kept and spent > limit:
-                spent -= sum(tests.values()) + self.files[file]["collecting"]
-                continue
-            kept.append((file, tests))
+            taken = {}
+            left -= self.files[file]["collecting"] if tests else 0
+            for test, seconds in tests.items():
+                if seconds <= left:
+                    taken[test] = seconds
+                    left -= seconds
+            kept += [(file, taken)] if taken else []
         return kept
 
 
@@ -780,9 +806,10 @@ def named(node):
 # The run and its report -------------------------------------------------------------------------
 
 
-def run(mutants, copies, package, tests):
+def run(mutants, copies, args, tests):
     """Run the mutants; yields (mutant, result with status, test and seconds)."""
-    steps = {m: tests.steps(m, package) for m in mutants}
+    package = args.package
+    steps = {m: tests.steps(m, args.limit) for m in mutants}
 
     def start(m, copy):
         path = copy / package / m.module
@@ -894,6 +921,7 @@ def parsed(arguments):
     add("--rooms", nargs="+", default=None, help=f"rooms of the package ({', '.join(ROOMS)})")
     add("--module", help="mutate this module alone: a name or the end of a path")
     add("--least", type=float, default=0.0, help="exit status 1 if fewer are killed [%%]")
+    add("--limit", type=float, default=LIMIT, help=f"tests of one mutant [s] ({LIMIT:g})")
     add("--json", type=Path, help="write the results to a file, too")
     add("--map", type=Path, help="keep the map of tests in a file, and use it while it is right")
     add("--list", action="store_true", help="print the mutants and run nothing")
@@ -912,6 +940,8 @@ def chosen_modules(args):
     for option in ("count", "workers"):
         if getattr(args, option) < 1:
             raise ValueError(f"--{option} must be at least 1, got {getattr(args, option)}")
+    if not args.limit > 0:
+        raise ValueError(f"--limit must be above 0, got {args.limit:g}")
     if not 0 <= args.least <= 100:
         raise ValueError(f"--least must be from 0 to 100, got {args.least:g}")
     package = args.root / args.package
@@ -947,7 +977,7 @@ def execute(args, rooms, mutants):
         copies = [copy]
         for i in range(1, args.workers):
             copies.append(copy_repository(copy, copy.parent / f"{i}"))
-        for m, result in run(mutants, copies, args.package, tests):
+        for m, result in run(mutants, copies, args, tests):
             results.append((m, result))
             progress(m, result, f"{len(results)}/{len(mutants)}")
     return sorted(results, key=lambda pair: (pair[0].module, pair[0].start))

@@ -1,9 +1,12 @@
 """Right values where mutants of the library once went unnoticed: borders, ties, limits."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import hwdesign as hw
+from hwdesign import cli
 from hwdesign.formulas import (
     attention,
     cache_parallel,
@@ -163,3 +166,75 @@ def test_the_fullest_gpu_of_uneven_groups_has_one_sequence_more():
     found = step(config.load("llama-3.1-8b"), batch=9, context=100, **plans)
     rows = {gemm.name: gemm.m for gemm in found.gemms}
     assert rows["qkv"] == rows["head"] == 3 and rows["up"] == 9
+
+
+# The checker. -----------------------------------------------------------------------------------
+
+
+def test_the_fastest_plans_fit_where_any_do():
+    """Two stages of two GPUs hold 141 GB in BF16; one GPU would be faster, but does not."""
+    llama, one, two = config.load("llama-3.1-70b"), hw.Plan(), hw.Plan(pp=2)
+    given = {"model": llama, "device": "H100_SXM", "recipe": "bf16", "batch": 1, "context": 100}
+    unable = hw.Case(**given, attention=hw.Plan(tp=3), ffn=hw.Plan(tp=3))  # 64 heads
+    staged = hw.Case(**given, attention=two, ffn=two)
+    alone = hw.Case(**given)
+    assert staged.breakdown.feasible and not alone.breakdown.feasible
+    assert alone.seconds < staged.seconds and unable.seconds is None
+    both = [(two, two), (one, one)]
+    assert unable.fastest(both).attention == two  # one of them fits
+    assert unable.fastest(both[1:]).attention == one  # none does
+    assert staged.fastest(both).attention == two and staged.fastest(both[1:]) is None
+    assert alone.fastest(both).attention == one  # it does not fit itself
+
+
+def test_what_a_wider_model_of_fewer_layers_adds():
+    llama = config.load("llama-3.1-8b")
+    deep = dataclasses.replace(llama, name="deep", blocks=llama.blocks * 3)
+    case = hw.Case(model=deep, device="GB300", batch=4, context=1024)
+    found = hw.checklist(case, hw.Limits(warn=0.01)).verdicts[2].findings[0]
+    assert (found.dimension, found.value, found.status) == ("layers", "96", "warn")
+    # 96 (42.7 / 87)^(2/3) = 59 layers; 4096 sqrt(96 / 59) = 5225, up to a multiple of 128
+    assert found.fix.text == "59 layers of hidden size 5248"
+    assert found.fix.width == 5248 / 4096 - 1
+    new = found.fix.case
+    rest = [c.seconds - c.breakdown.terms["attention"] for c in (case, new)]
+    assert found.cost == pytest.approx((rest[0] - rest[1]) / case.seconds, rel=1e-12)
+    assert abs(found.fix.parameters) < 0.02 and found.fix.step < -found.cost  # a smaller cache, too
+
+
+@pytest.mark.parametrize(("options", "lines"), [
+    (["gpt2", "--device", "A100_SXM"], [
+        "gpt2 on A100_SXM: WARN",
+        "  size     124 M parameters, 12 layers, hidden size 768",
+        "  device   A100_SXM",
+        "  recipe   bf16 (default, the config names no quantization)",
+        "  plans    one GPU (default)",
+        "  load     batch 64 (default), context 8192 tokens (default)",
+        "  ok   1   Near-square matrices, no tiny N or K - smallest side on a GPU: qkv, N = 2304,"
+        " K = 768",
+        "  n/a  6   Regular layer patterns for pipelines - no pipeline: pp = 1",
+        "WARN: 1 warn, 3 ok, 3 not applicable",
+    ]),
+    (["llama-3.1-8b", "--tp", "2", "--device", "H100_SXM", "--context", "100"], [
+        "llama-3.1-8b on 2 x H100_SXM: WARN",
+        "  device   H100_SXM",
+        "  plans    --attention tp=2 --ffn tp=2: 2 GPUs",
+        "  load     batch 64 (default), context 100 tokens",
+        "  limits   warning from 5 %, failure from 20 % of the step (default)",
+        "  ok   7   Attention and feed-forward part decoupled - each token's cache lies on 1 GPU",
+        "WARN: 1 warn, 4 ok, 2 not applicable",
+    ]),
+    (["deepseek-r1", "--tp", "8", "--device", "H200"], [
+        "deepseek-r1 on 8 x H200: FAIL",
+        "  recipe   fp8_block (the checkpoint's)",
+        "  ok   4   Low precision - fp8_block on H200; the device multiplies nothing lower",
+        "  WARN 5   Wide expert parallelism - each expert sees 2 of 64 tokens; ep = 1, tp = 8;"
+        " another plan",
+        "  FAIL 7   Attention and feed-forward part decoupled - each token's cache lies on 8 GPUs;"
+        " another",
+    ]),
+])  # fmt: skip
+def test_lines_of_a_report(options, lines, capsys):
+    cli.main(["check", *options])
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line not in said] == []
