@@ -18,7 +18,8 @@ from hwdesign.formulas import (
     tiling,
 )
 from hwdesign.models import config
-from hwdesign.models.steps import step
+from hwdesign.models.steps import Experts, Work, step
+from hwdesign.timing import kernels, silicon
 
 NAN, INF = np.nan, np.inf
 
@@ -238,3 +239,144 @@ def test_lines_of_a_report(options, lines, capsys):
     cli.main(["check", *options])
     said = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line not in said] == []
+
+
+# Kernels: all constants but one are off, so that the one can be seen alone. -------------------
+
+H100 = hw.device("H100_SXM")  # 132 SMs, 3.35 TB/s, 50 MB of L2
+OFF = {"fixed": 0, "bandwidth": INF, "l2": 1, "wave": 0, "row": 0, "chain": 0, "rate": INF}
+OFF |= {"tile": 0, "pairs": INF, "tokens": INF, "local": 0, "touched": 0}
+
+
+def work(**given):
+    """Attention of one head, of no work but what is given."""
+    size = {"flops": 0.0, "cache_elements": 0.0, "batch": 1, "context": 128, "size": 256}
+    return Work(**size | {"heads": 1, "kv_heads": 1} | given)
+
+
+def decode(given, **constants):
+    """Time of a decode kernel beyond that of its queries and outputs, which are small."""
+    found = kernels.decode_attention_seconds(work(**given), 2.0, H100, INF, OFF | constants)
+    return round(float(found), 6)
+
+
+def test_one_constant_of_decode_attention_at_a_time():
+    assert decode({}, fixed=3) == 3
+    rounds = [
+        decode({"batch": n, "kv_heads": 2, "heads": 8}, wave=1) for n in (1, 66, 67, 132, 133)
+    ]
+    assert rounds == [0, 0, 1, 1, 2]  # two heads a sequence on 132 SMs: rounds after the first
+    rows = [decode({"batch": n, "kv_heads": 2, "heads": 8}, row=1) for n in (1, 66, 67)]
+    assert rows == [4, 4, 8]  # a group of four query heads in each round
+    assert [decode({"context": n}, chain=1) for n in (128, 512, 128 * 9)] == [1, 2, 3]
+    assert (
+        decode({"context": 512, "batch": 133}, chain=1.5, wave=4) == 5
+    )  # 3 and 4 at a right angle
+    flops = kernels.decode_attention_seconds(work(flops=6.0), 2.0, H100, 2.0, OFF)
+    assert float(flops) == pytest.approx(3)
+
+
+def test_a_cache_is_read_from_memory_or_from_l2():
+    big, small = ({"cache_elements": n} for n in (3.35e12, 1e6))
+    assert decode(big, bandwidth=0.5) == 4  # twice 3.35e12 byte at half of 3.35 TB/s
+    hot = []
+    for faster in (1, 4):
+        constants = OFF | {"bandwidth": 1, "l2": faster}
+        hot.append(kernels.decode_attention_seconds(work(**small), 2.0, H100, INF, constants))
+    ends = 2 * 256 / H100.memory_bandwidth  # queries and outputs of a head
+    assert [t - ends for t in hot] == pytest.approx([2e6 / 3.35e12, 2e6 / 3.35e12 / 4], rel=1e-6)
+    assert kernels.cold_share(0.72 * H100.l2, H100) == pytest.approx(0.5)
+    assert kernels.cold_share(1.44 * H100.l2, H100) == pytest.approx(256 / 257)
+
+
+def prefill_kernel(device, given, peak=INF, **constants):
+    """Time of a prefill kernel without its memory."""
+    found = kernels.prefill_attention_seconds(work(**given), 2.0, device, peak, OFF | constants)
+    return round(float(found), 6)
+
+
+def test_tiles_of_prefill_attention():
+    given = {"heads": 8, "kv_heads": 2, "queries": 64.0, "batch": 33}
+    assert prefill_kernel(H100, given, fixed=3) == 3
+    # four query heads share a tile: 4 x 64 rows are two tiles for each of two heads, times 33
+    assert prefill_kernel(H100, given, tile=1) == 1
+    b200 = hw.device("B200")  # a tile a head: eight tiles a sequence
+    assert prefill_kernel(b200, given, tile=1) == round(33 * 8 / b200.sms, 6)
+    # 132 SMs at 132 x 2 x 128 x 128 x 256 FLOP/s: one tile against 128 keys takes a second
+    peak = 132 * 2.0 * 128 * 128 * 256
+    one = {"batch": 132, "queries": 128.0, "context": 128}
+    assert prefill_kernel(H100, one, peak, rate=1) == 1
+    assert prefill_kernel(H100, one, peak, rate=0.5) == 2
+    two = {"batch": 132, "queries": 256.0, "context": 256}  # tiles of one and of two blocks
+    assert prefill_kernel(H100, two, peak, rate=1) == 2 * 1.5 + 0
+    assert prefill_kernel(H100, two | {"context": 512}, peak, rate=1) == 2 * 3.5  # three and four
+    window = {"batch": 132, "queries": 128.0, "context": 1280, "window": 128}
+    assert prefill_kernel(H100, window, peak, rate=1) == 2  # its own block and the one before
+    half = {"batch": 66, "queries": 128.0, "context": 1280}  # 66 tiles: the last wave is half full
+    assert prefill_kernel(H100, half, peak, rate=1) == 0.5 * 10 + 0.5 * 9
+
+
+def test_prefill_attention_reads_queries_and_cache_and_writes_outputs():
+    given = {"batch": 2, "queries": 10.0, "heads": 4, "context": 10, "cache_elements": 1000.0}
+    found = kernels.prefill_attention_seconds(
+        work(**given), 1.0, H100, INF, OFF | {"bandwidth": 0.5}
+    )
+    nbytes = 2 * 10 * 4 * 256 * 2 + 1000  # BF16; the cache in FP8
+    assert float(found) == pytest.approx(nbytes / 3.35e12 / 0.5)
+
+
+def experts(given, weight=1.0, activation=1.0, peak=INF, **constants):
+    """Time of a layer of experts of hidden size 100 and width 10."""
+    size = {"tokens": 0.0, "pairs": 0.0, "touched": 0.0, "local": 0, "hidden": 100, "width": 10}
+    e = Experts(**size | given)
+    found = kernels.expert_seconds(e, weight, activation, H100, peak, OFF | constants)
+    return float(found) * 3.35e12
+
+
+def test_one_constant_of_experts_at_a_time():
+    assert experts({"touched": 7.0}, weight=0.5, bandwidth=0.5) == pytest.approx(7 * 3 * 1000)
+    # a pair: gathered in BF16 and written in FP8; gate and up written in BF16; their product read
+    # in BF16 and written in FP8; the output written and read in BF16
+    pair = 100 * (2 + 1) + 2 * 10 * 2 + 10 * (2 + 1) + 100 * (2 + 2)
+    assert experts({"pairs": 5.0}, pairs=1) == pytest.approx(5 * pair)
+    assert experts({"tokens": 5.0}, tokens=0.5) == pytest.approx(5 * 100 * (2 + 2 + 1) / 0.5)
+    assert experts({"local": 5}, local=1 / 3.35e12) == pytest.approx(5)
+    assert experts({"touched": 5.0}, touched=1 / 3.35e12) == pytest.approx(5)
+    assert experts({}, fixed=1 / 3.35e12) == pytest.approx(1)
+    math = experts({"pairs": 5.0}, peak=3.35e12, rate=0.5)
+    assert math == pytest.approx(2 * 5 * 3 * 1000 / 0.5)
+    both = experts({"pairs": 2.0, "touched": 3.0}, peak=3.35e12, rate=1, bandwidth=1)
+    assert both == pytest.approx(np.hypot(2 * 2 * 3000, 3 * 3000))
+
+
+def test_one_constant_of_exchanges_at_a_time():
+    off = {"latency": 0, "doubling": 0, "second": INF, "bandwidth": 1, "step": 0}
+    reduce, ring = kernels.all_reduce_seconds, kernels.ring_seconds
+    every = kernels.all_to_all_seconds
+    assert reduce(8.0, 8, 2.0, off) == 8 * 7 / 2  # one shot: all to seven others
+    assert reduce(8.0, 8, 2.0, off | {"second": 0}) == 2 * 8 * 7 / 8 / 2  # scatter, gather
+    assert reduce(1e-30, 8, 2.0, off | {"latency": 5, "doubling": 1}) == 5 + 3
+    assert reduce(8.0, 8, 2.0, off | {"second": 10}) == 17  # 10 and 7 beat 28
+    assert ring(8.0, 8, 2.0, off | {"latency": 5, "step": 1}) == 5 + 7 + 8 * 7 / 8 / 2
+    assert ring(8.0, 8, 2.0, off | {"bandwidth": 0.5}) == 7
+    assert every(8.0, 8, 2.0, off | {"latency": 5, "doubling": 1, "bandwidth": 0.5}) == 5 + 3 + 8
+
+
+def test_small_kernels_take_a_fixed_time_each_and_that_of_their_bytes():
+    llama, bandwidth = config.load("llama-3.1-8b"), 3.35e12
+    five, ten = (hw.decode_step(llama, "H100_SXM", "bf16", batch=n, context=100) for n in (5, 10))
+    a_sequence = 32 * (2 * 4096 + 48 * 128 + 14336) + 2 * 4096 + 128256  # elements, read, written
+    spent = [b.terms["small kernels"] for b in (five, ten)]
+    assert spent[1] - spent[0] == pytest.approx(5 * 2 * 2 * a_sequence / bandwidth)
+    fixed = spent[0] - 5 * 2 * 2 * a_sequence / bandwidth
+    assert 1e-6 < fixed / 131 < 5e-6  # microseconds for each of 131 kernels
+
+
+# Tables. ----------------------------------------------------------------------------------------
+
+
+def test_saturation_point_at_the_first_points():
+    assert silicon.saturation_point([7000, 8000], [5, 5]) == 7000
+    assert silicon.saturation_point([100, 10000], [1, 10], share=0.55) == pytest.approx(1000)
+    assert silicon.saturation_point([100, 10000], [1, 10], share=1) == pytest.approx(10000)
+    assert silicon.sustained([6143, 6144, 16384, 16385], [9, 1, 3, 9]) == 2  # both ends count
