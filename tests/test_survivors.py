@@ -1,6 +1,9 @@
 """Right values where mutants of the library once went unnoticed: borders, ties, limits."""
 
 import dataclasses
+import json
+import math
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from hwdesign.formulas import (
 )
 from hwdesign.models import config
 from hwdesign.models.steps import Experts, Work, step
-from hwdesign.timing import kernels, silicon
+from hwdesign.timing import calibration, kernels, silicon
 
 NAN, INF = np.nan, np.inf
 
@@ -167,6 +170,22 @@ def test_the_fullest_gpu_of_uneven_groups_has_one_sequence_more():
     found = step(config.load("llama-3.1-8b"), batch=9, context=100, **plans)
     rows = {gemm.name: gemm.m for gemm in found.gemms}
     assert rows["qkv"] == rows["head"] == 3 and rows["up"] == 9
+
+
+def test_tokens_that_arrive_at_the_experts_of_a_gpu():
+    model, ffn = config.load("deepseek-r1"), hw.Plan(ep=8)
+    spread = step(model, batch=64, context=100, attention=hw.Plan(dp=8), ffn=ffn).experts[0]
+    shared = step(model, batch=64, context=100, attention=hw.Plan(tp=8), ffn=ffn).experts[0]
+    gathered = dataclasses.replace(ffn, gather=True)
+    every = step(model, batch=64, context=100, attention=hw.Plan(dp=8), ffn=gathered).experts[0]
+    # a token comes unless all its 8 experts are among the 224 of other GPUs
+    arrive = 64 * (1 - math.comb(224, 8) / math.comb(256, 8))
+    assert spread.tokens == pytest.approx(arrive)
+    assert shared.tokens == every.tokens == 64  # they are here already
+    for found in (spread, shared, every):
+        assert (found.local, found.width, found.count) == (32, 2048, 58)
+        assert found.pairs == pytest.approx(64)  # 64 x 8 over 8 GPUs
+        assert found.touched == pytest.approx(32 * (1 - (1 - 8 / 256) ** 64))
 
 
 # The checker. -----------------------------------------------------------------------------------
@@ -372,7 +391,22 @@ def test_small_kernels_take_a_fixed_time_each_and_that_of_their_bytes():
     assert 1e-6 < fixed / 131 < 5e-6  # microseconds for each of 131 kernels
 
 
-# Tables. ----------------------------------------------------------------------------------------
+# Fits and tables. -------------------------------------------------------------------------------
+
+
+def scaled(c):
+    """A model of two times with one constant."""
+    return c["a"] * np.array([1.0, 2.0])
+
+
+def test_a_fit_takes_as_many_times_as_constants_all_of_them_finite():
+    bounds = {"a": (1, 0.1, 10)}
+    assert calibration.fit(scaled, [3, 6], bounds)["a"] == pytest.approx(3)
+    assert calibration.fit(lambda c: c["a"], [3], bounds)["a"] == pytest.approx(3)
+    assert calibration.fit(scaled, [300, 600], bounds)["a"] == pytest.approx(10)  # its bound
+    for seconds, given in (([3, INF], {}), ([INF, INF], {}), ([], {}), ([3, 6], {"steps": 0})):
+        with pytest.raises(ValueError, match="seconds must be finite|zero-size"):
+            calibration.fit(scaled, seconds, bounds, **given)
 
 
 def test_saturation_point_at_the_first_points():
@@ -380,3 +414,42 @@ def test_saturation_point_at_the_first_points():
     assert silicon.saturation_point([100, 10000], [1, 10], share=0.55) == pytest.approx(1000)
     assert silicon.saturation_point([100, 10000], [1, 10], share=1) == pytest.approx(10000)
     assert silicon.sustained([6143, 6144, 16384, 16385], [9, 1, 3, 9]) == 2  # both ends count
+
+
+# Configs: what a missing key means, as `transformers` has it. -----------------------------------
+
+
+def without_keys(name, *keys, **more):
+    """Model of a shipped config, some keys left out and some set."""
+    path = resources.files("hwdesign.models").joinpath(f"configs/{name}.json")
+    values = json.loads(path.read_text())
+    values = values.get("text_config", values) | more
+    return config.load({key: value for key, value in values.items() if key not in keys})
+
+
+def windows(model):
+    """Window of each layer."""
+    return [block.mixer.window for block in model.blocks]
+
+
+def test_windows_of_configs_that_leave_them_out():
+    gemma = without_keys("gemma-3-27b", "sliding_window", "sliding_window_pattern", "layer_types")
+    assert windows(gemma) == [None if (i + 1) % 6 == 0 else 4096 for i in range(62)]
+    oss = without_keys("gpt-oss-20b", "sliding_window", "layer_types")
+    assert windows(oss) == [128, None] * 12
+    mistral = without_keys("llama-3.1-8b", "rope_scaling", model_type="mistral")
+    assert windows(mistral) == [4096] * 32
+    mistral = without_keys("llama-3.1-8b", model_type="mistral", sliding_window=None)
+    assert windows(mistral) == [None] * 32
+    qwen = without_keys(
+        "qwen2.5-72b", "max_window_layers", use_sliding_window=True, sliding_window=1024
+    )
+    assert windows(qwen) == [None] * 28 + [1024] * 52
+
+
+TIED = {"gpt2": True, "gemma-3-27b": True, "llama-3.1-8b": False, "gpt-oss-20b": False}
+
+
+@pytest.mark.parametrize(("name", "tied"), TIED.items())
+def test_embeddings_of_configs_that_do_not_say(name, tied):
+    assert without_keys(name, "tie_word_embeddings").tied_embeddings is tied
