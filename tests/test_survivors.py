@@ -23,6 +23,7 @@ from hwdesign.formulas import (
 from hwdesign.models import config
 from hwdesign.models.steps import Experts, Work, step
 from hwdesign.timing import calibration, kernels, silicon
+from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 
 NAN, INF = np.nan, np.inf
 
@@ -453,3 +454,85 @@ TIED = {"gpt2": True, "gemma-3-27b": True, "llama-3.1-8b": False, "gpt-oss-20b":
 @pytest.mark.parametrize(("name", "tied"), TIED.items())
 def test_embeddings_of_configs_that_do_not_say(name, tied):
     assert without_keys(name, "tie_word_embeddings").tied_embeddings is tied
+
+
+# The GEMM kernel: of its constants, too, one or two at a time. ----------------------------------
+
+IDLE = {"peak": INF, "bandwidth": INF, "feed": INF, "fixed": 0, "overlap": 1e3, "balance": 0}
+IDLE |= {"wave": 1e-9, "split": 1e9}
+SM = 989e12 / 132  # FLOP/s of an SM in BF16
+
+
+def gemm(m, n, k, recipe="bf16", **constants):
+    """Time of a GEMM on an H100 [s]; what no constant speaks of takes none."""
+    c = IDLE | constants
+    return float(gemm_kernel_seconds(m, n, k, H100, hw.recipe(recipe), c))
+
+
+@pytest.mark.parametrize(("m", "n", "tile"), [
+    (256 * 132, 128, 256 * 128),
+    (128, 256 * 132, 128 * 256),
+    (128 * 132, 128, 128 * 128),
+    (128 * 132, 64, 128 * 64),
+    (64, 128 * 132, 64 * 128),
+    (64 * 132, 64, 64 * 64),
+    (1, 1, 64 * 64),  # no tile is smaller
+])  # fmt: skip
+def test_a_wave_of_one_tile_on_each_sm(m, n, tile):
+    assert gemm(m, n, 1000, peak=1) == pytest.approx(1000 * 2 * tile / SM + 1e-9, rel=1e-9)
+    assert gemm(m, n, 1000, peak=0.5) == pytest.approx(1000 * 2 * tile / SM * 2 + 1e-9, rel=1e-9)
+
+
+@pytest.mark.parametrize(("balance", "waves"), [(0, 2), (0.5, 1.75), (1, 1.5)])
+def test_places_of_the_last_wave_are_filled_by_a_share(balance, waves):
+    found = gemm(64 * 198, 64, 10**6, peak=1, balance=balance, wave=0)  # 198 tiles on 132 SMs
+    assert found == pytest.approx(waves * 10**6 * 2 * 64 * 64 / SM)
+
+
+def test_idle_sms_split_the_inner_dimension():
+    whole = gemm(64, 64, 1024, wave=0, peak=1)
+    assert whole == pytest.approx(1024 * 2 * 64 * 64 / SM)
+    four = gemm(64, 64, 1024, split=256, wave=1e-12, peak=1)
+    assert four == pytest.approx(whole / 4 + 2e-12)  # a wave, and the sums after it
+    sums = gemm(64, 64, 1024, split=256, wave=1e-12, peak=1, feed=1e3) - four
+    assert sums == pytest.approx(4 * 64 * 64 * 8 / (1e3 * 3.35e12))  # FP32, written and read
+    assert gemm(64 * 132, 64, 1024, split=256, wave=0, peak=1) == pytest.approx(whole)  # none idle
+
+
+def test_operands_are_fed_to_the_sms():
+    fed = gemm(64, 64, 1000, feed=2)  # 64 rows of A and 64 columns of B, two byte each
+    assert fed == pytest.approx(1000 * (64 + 64) * 2 * 132 / (2 * 3.35e12) + 1e-9)
+    few = gemm(16, 64, 1000, feed=2)  # rows that are not there are not read
+    assert few == pytest.approx(1000 * (16 + 64) * 2 * 132 / (2 * 3.35e12) + 1e-9)
+    chain = gemm(64, 64, 1000, "fp8", chain=1e-6, wave=0)
+    assert chain == pytest.approx(1e-3)
+
+
+def test_operands_beyond_their_share_of_l2_are_read_again():
+    m, n, k = 16384, 8192, 4096
+    small = gemm(1024, 1024, 1024, bandwidth=0.5)  # three matrices of two megabytes
+    assert small == pytest.approx(3 * 2 * 1024**2 / (0.5 * 3.35e12), rel=1e-3)
+    a, b, c, room = 2 * m * k, 2 * n * k, 2 * m * n, H100.l2 / 2
+    side = 128 * math.sqrt(132)  # of the block of outputs in flight
+    again = (a - room) * (n / side - 1) + (b - room) * (m / side - 1)
+    assert gemm(m, n, k, bandwidth=1) == pytest.approx((a + b + c + again) / 3.35e12, rel=1e-3)
+
+
+def test_what_overlaps_and_what_does_not():
+    math_alone = gemm(64 * 132, 64, 10**4, peak=1, wave=0)
+    memory = gemm(64 * 132, 64, 10**4, bandwidth=1, wave=1e-30)
+    both = gemm(64 * 132, 64, 10**4, bandwidth=memory / math_alone, peak=1, wave=0, overlap=2)
+    assert both == pytest.approx(math.sqrt(2) * math_alone)
+    assert gemm(64, 64, 64, fixed=3) == pytest.approx(3)
+    quantized = gemm(1000, 64, 1000, "fp8", quantize=0.5, wave=1e-30)
+    assert quantized == pytest.approx(1000 * 1000 * (2 + 1) / (0.5 * 3.35e12))  # BF16 in, FP8 out
+
+
+def test_a_list_of_many_gemms_is_each_of_them():
+    c = IDLE | {"peak": 0.7, "bandwidth": 0.8, "feed": 3}
+    m = np.arange(1, (1 << 14) + 3)
+    found = gemm_kernel_seconds(m, 4096, 512, H100, hw.recipe("bf16"), c)
+    for i in (0, 1, (1 << 14) - 1, 1 << 14, len(m) - 1):
+        alone = gemm_kernel_seconds(m[i], 4096, 512, H100, hw.recipe("bf16"), c)
+        assert found[i] == pytest.approx(alone, rel=1e-12)
+    assert found.shape == m.shape
