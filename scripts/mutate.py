@@ -458,6 +458,7 @@ class Recorder(Chosen):
     def __init__(self, files):
         self.files, self.seen, self.imported = files, set(), set()
         self.fixtures, self.tests, self.failed, self.spent = {}, {}, set(), 0.0
+        self.collected = []
 
     def trace(self, frame, event, argument):
         """Note a call of one of the package's functions."""
@@ -468,6 +469,7 @@ class Recorder(Chosen):
     def pytest_collection_finish(self, session):
         """What importing and parametrizing called stands for all tests of a file."""
         self.imported = self.seen
+        self.collected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef):
@@ -533,7 +535,9 @@ def record(copy, package, files, out):
         return [f"{path[base:]}:{line}" for path, line in sorted(calls)]
 
     facts = {"collecting": collecting, "imported": names(recorder.imported)}
-    found = {file: facts | {"tests": {}} for file in files}
+    found = {file: facts | {"tests": {}, "collected": []} for file in files}
+    for test in recorder.collected:
+        found[test.split("::")[0]]["collected"].append(test)
     for test, (seconds, calls) in recorder.tests.items():
         if test not in recorder.failed:
             found[test.split("::")[0]]["tests"][test] = {"seconds": seconds, "calls": names(calls)}
@@ -701,7 +705,7 @@ class Tests:
     def __init__(self, copy, package, files):
         self.package, self.files = package, files
         self.callers, self.importers = {}, {}
-        self.known = {test for facts in files.values() for test in facts["tests"]}
+        self.known = {test for facts in files.values() for test in facts["collected"]}
         self.texts = {file: (copy / file).read_text(encoding="utf-8") for file in files}
         self.uses = name_uses(copy / package)
         for file, facts in files.items():
