@@ -42,7 +42,7 @@ EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.csv"
 NOT_COPIED = (".*", "_build", "build", "dist", "*.egg-info")
 PRELOADED = ("numpy", "hypothesis", "matplotlib.pyplot", "IPython.display", "ipywidgets")
 SLOW = 10.0  # no test takes part that computes for longer [s]
-FILE = 20.0  # tests of one file that take part take no longer together [s]
+FILE = 60.0  # tests of one file that take part take no longer together [s]
 LIMIT = 60.0  # tests of one mutant together, at their unmutated times [s]
 GRACE = 5.0  # a test may take ten times its unmutated time and so much more [s]
 QUICK, FEW = 0.25, 60  # a first pass takes so many tests of a file that are quicker than this [s]
@@ -220,8 +220,9 @@ def shifted_slice(source, node):
 
 
 def one_more(source, node, operator):
-    """An expression plus one; a constant is moved elsewhere."""
-    if isinstance(node, ast.Constant | ast.Starred):
+    """An expression plus one; a constant is moved elsewhere, also with its sign."""
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    if isinstance(inner, ast.Constant | ast.Starred):
         return []
     return [(operator, *source.span(node), f"{source.text(node)} + 1")]
 

@@ -34,6 +34,7 @@ def mutated(text):
     ("range(n)", ["range(n + 1)"]),
     ("range(a, n)", ["range(a, n + 1)"]),
     ("x[n:]", ["x[n + 1:]"]),
+    ("x[:-1]", ["x[:-2]", "x[:1]"]),
     ("np.ceil(x)", ["np.floor(x)"]),
     ("max(a, b)", ["min(a, b)"]),
     ("x.max()", ["x.min()"]),
@@ -95,6 +96,22 @@ def test_a_sample_depends_on_the_seed_alone_and_takes_a_place_once():
     assert one == two != other
     assert len(set(one)) == len(one) == 30
     assert {m.module for m in one} == set(names[1:5])
+
+
+def statements(path):
+    """All statements of a module, each in one line."""
+    text = path.read_text(encoding="utf-8")
+    source = Source(text)
+    nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt)]
+    return {statement(text, source.span(node)[0]) for node in nodes}
+
+
+def test_what_is_said_to_be_equivalent_is_there_and_argued():
+    package = mutate.ROOT / "hwdesign"
+    for (module, before, after), argument in mutate.equivalents(mutate.EQUIVALENT).items():
+        found = [path for path in package.rglob("*.py") if path.name == module]
+        assert any(before in statements(path) for path in found), f"{module}: {before}"
+        assert after != before and len(argument) > 40
 
 
 TOY = '''"""A toy."""
