@@ -43,7 +43,7 @@ NOT_COPIED = (".*", "_build", "build", "dist", "*.egg-info")
 PRELOADED = ("numpy", "hypothesis", "matplotlib.pyplot", "IPython.display", "ipywidgets")
 SLOW = 10.0  # no test takes part that computes for longer [s]
 FILE = 60.0  # tests of one file that take part take no longer together [s]
-LIMIT = 60.0  # tests of one mutant together, at their unmutated times [s]
+LIMIT = 90.0  # tests of one mutant together, at their unmutated times [s]
 GRACE = 5.0  # a test may take ten times its unmutated time and so much more [s]
 QUICK, FEW = 0.25, 60  # a first pass takes so many tests of a file that are quicker than this [s]
 
