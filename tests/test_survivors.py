@@ -21,6 +21,7 @@ from hwdesign.formulas import (
     tiling,
 )
 from hwdesign.models import config
+from hwdesign.models.model import same_parameters
 from hwdesign.models.steps import Experts, Work, step
 from hwdesign.timing import calibration, kernels, silicon
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
@@ -536,3 +537,13 @@ def test_a_list_of_many_gemms_is_each_of_them():
         alone = gemm_kernel_seconds(m[i], 4096, 512, H100, hw.recipe("bf16"), c)
         assert found[i] == pytest.approx(alone, rel=1e-12)
     assert found.shape == m.shape
+
+
+def test_a_sibling_keeps_at_least_one_head():
+    llama = config.load("llama-3.1-8b")  # 32 layers, 8 key-value heads, 32 heads of 128
+    deep = same_parameters(llama, layers=8000)  # factor sqrt(32 / 8000) = 0.063: 8 heads are 0.506
+    mixer = deep.blocks[0].mixer
+    assert (mixer.num_kv_heads, mixer.num_heads, deep.hidden_size) == (1, 4, 256)
+    with pytest.raises(ValueError, match="layers must leave a width of at least one head, got 9"):
+        same_parameters(llama, layers=9600)  # 0.46 heads, though two head sizes of hidden size
+    assert same_parameters(llama, layers=32).blocks == llama.blocks
