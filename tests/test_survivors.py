@@ -547,3 +547,14 @@ def test_a_sibling_keeps_at_least_one_head():
     with pytest.raises(ValueError, match="layers must leave a width of at least one head, got 9"):
         same_parameters(llama, layers=9600)  # 0.46 heads, though two head sizes of hidden size
     assert same_parameters(llama, layers=32).blocks == llama.blocks
+
+
+WIDER = {"tp=4,ep=2": "tp=8,ep=2", "tp=2,ep=4": "tp=2,ep=8"}
+
+
+@pytest.mark.parametrize(("before", "after"), WIDER.items())
+def test_what_would_hold_a_model_has_more_of_the_wider_way(before, after, capsys):
+    options = ["--device", "H100_SXM", "--attention", "tp=8", "--ffn", before]
+    cli.main(["check", "deepseek-r1", *options])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"16 GPUs hold it: --attention tp=16 --ffn {after};" in said
