@@ -415,6 +415,8 @@ def test_saturation_point_at_the_first_points():
     assert silicon.saturation_point([7000, 8000], [5, 5]) == 7000
     assert silicon.saturation_point([100, 10000], [1, 10], share=0.55) == pytest.approx(1000)
     assert silicon.saturation_point([100, 10000], [1, 10], share=1) == pytest.approx(10000)
+    assert silicon.saturation_point([6144, 16385], [1, 9]) == 6144  # what lies beyond is not seen
+    assert silicon.saturation_point([6143, 16384], [9, 1]) == 6143  # 0.8 of the second
     assert silicon.sustained([6143, 6144, 16384, 16385], [9, 1, 3, 9]) == 2  # both ends count
 
 
