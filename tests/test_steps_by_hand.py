@@ -1,8 +1,7 @@
 """Small kernels and memory of a step, counted by hand: each sum is written out."""
 
-import pytest
-
 import hwdesign as hw
+import pytest
 from hwdesign.models import config
 from hwdesign.models.steps import step
 

@@ -5,10 +5,9 @@ import json
 import math
 from importlib import resources
 
+import hwdesign as hw
 import numpy as np
 import pytest
-
-import hwdesign as hw
 from hwdesign import cli
 from hwdesign.formulas import (
     attention,

@@ -24,6 +24,23 @@ SPARE = (None, 0, 32, 64, 96)
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+def _stacked(spent, tokens, top):
+    """The terms of a step [ms] against the sequences of a GPU, one on the other; returns the
+    axes.
+    """
+    terms = [term for term in TERMS if np.any(spent.terms[term])]
+    times = [1e3 * np.asarray(spent.terms[term]) for term in terms]
+    ax = style.axes(height=4.2)
+    ax.stackplot(tokens, *times, colors=[TERMS[term] for term in terms], labels=terms)
+    ax.set_xscale("log")
+    style.plain_ticks(ax.xaxis, tokens)
+    ax.set_ylim(0, top)
+    ax.set_xlabel("sequences of each GPU")
+    ax.set_ylabel("time of a step [ms]")
+    ax.legend(fontsize=9, loc="upper left", ncols=2)
+    return ax
+
+
 def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKENS, context=4096):
     """Slider over the width of expert parallelism: what a decode step of DeepSeek-R1 spends its
     time on, against the tokens.
@@ -70,17 +87,8 @@ def explore_width(device="GB300", recipe="nvfp4", *, widths=WIDTHS, tokens=TOKEN
 
     @style.styled
     def draw(i):
-        b, ax = step(widths[i]), style.axes(height=4.2)
-        spent = {term: 1e3 * np.asarray(b.terms[term]) for term in TERMS if np.any(b.terms[term])}
-        ax.stackplot(
-            tokens, *spent.values(), colors=[TERMS[term] for term in spent], labels=list(spent)
-        )
-        ax.set_xscale("log")
-        style.plain_ticks(ax.xaxis, tokens)
-        ax.set_ylim(0, top)
-        ax.set_xlabel("sequences of each GPU")
-        ax.set_ylabel("time of a step [ms]")
-        ax.legend(fontsize=9, loc="upper left", ncols=2)
+        b = step(widths[i])
+        ax = _stacked(b, tokens, top)
         at = [int(np.flatnonzero(tokens == t)[0]) for t in (32, 256) if t in tokens] or [
             len(tokens) - 1
         ]

@@ -116,6 +116,23 @@ def explore_outliers(strengths=STRENGTHS, blocks=BLOCKS):
     )
 
 
+def _outlier_row(before, after, at, size):
+    """A row of numbers [standard deviations] before and after, and the block of the outlier at a
+    place; returns the axes.
+    """
+    ax, places, first = style.axes(height=3.6), range(len(before)), at // size * size
+    span = {"color": style.GRID, "alpha": 0.8, "lw": 0}
+    ax.axvspan(first - 0.5, first + size - 0.5, label="block of the outlier", **span)
+    ax.vlines(places, before, after, color=style.GREY, lw=1)
+    ax.plot(places, before, "o", color=style.BLUE, mfc="none", ms=4, label="before")
+    ax.plot(places, after, "_", color=style.ORANGE, ms=7, mew=2, label="after")
+    ax.set_ylim(-3.2, 3.2)
+    ax.set_xlabel("place in the row")
+    ax.set_ylabel("value [standard deviations]")
+    ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+    return ax
+
+
 def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
     """Slider over the block size: a row of numbers with one outlier, before and after.
 
@@ -151,32 +168,9 @@ def explore_block(sizes=BLOCKS[:4], *, columns=64, at=20, strength=12.0):
     @style.styled
     def draw(i):
         y = decode(encode(x, replace(SCHEMES["nvfp4"], block=(1, sizes[i]))))[0]
-        ax = style.axes(height=3.6)
-        first = at // sizes[i] * sizes[i]
-        ax.axvspan(
-            first - 0.5,
-            first + sizes[i] - 0.5,
-            color=style.GRID,
-            alpha=0.8,
-            lw=0,
-            label="block of the outlier",
-        )
-        ax.vlines(range(columns), x[0] / SPREAD, y / SPREAD, color=style.GREY, lw=1)
-        ax.plot(
-            range(columns), x[0] / SPREAD, "o", color=style.BLUE, mfc="none", ms=4, label="before"
-        )
-        ax.plot(range(columns), y / SPREAD, "_", color=style.ORANGE, ms=7, mew=2, label="after")
-        ax.annotate(
-            f"{strength:g}",
-            (at, 3.1),
-            xytext=(at, 2.4),
-            ha="center",
-            arrowprops={"arrowstyle": "->", "color": style.INK},
-        )
-        ax.set_ylim(-3.2, 3.2)
-        ax.set_xlabel("place in the row")
-        ax.set_ylabel("value [standard deviations]")
-        ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+        ax = _outlier_row(x[0] / SPREAD, y / SPREAD, at, sizes[i])
+        arrow = {"arrowstyle": "->", "color": style.INK}
+        ax.annotate(f"{strength:g}", (at, 3.1), xytext=(at, 2.4), ha="center", arrowprops=arrow)
         zeros, ratio = int((y[others] == 0).sum()), sqnr(x[0, others], y[others])
         text = (
             f"Blocks of {sizes[i]}: {zeros} of the {columns - 1} other numbers become zero, "

@@ -109,6 +109,25 @@ def explore_layers(device="GB300", recipe="nvfp4", *, context=256, layers=LAYERS
     )
 
 
+def _siblings(seconds, top):
+    """Times of siblings relative to the widest, one line a name; returns the axes."""
+    ax = style.axes(height=3.9)
+    colors = itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))
+    for (name, times), color in zip(seconds.items(), colors):
+        ax.plot(
+            range(len(PLAIN)), times / times[-1], "x-", lw=0.8, mew=1.8, color=color, label=name
+        )
+    ax.axhline(1, color=style.INK, ls="--", lw=1)
+    ax.set_xticks(range(len(PLAIN)), [f"{n} x\n{h}" for h, n in PLAIN])
+    ax.set_yscale("log")
+    style.plain_ticks(ax.yaxis, (1, 2, 5, 10, 20))
+    ax.set_ylim(0.8, top)
+    ax.set_xlabel("layers x hidden size")
+    ax.set_ylabel("time [widest = 1]")
+    ax.legend(fontsize=9)
+    return ax
+
+
 def explore_depth(
     slices=(
         ("GB300", "nvfp4", "trtllm"),
@@ -161,20 +180,7 @@ def explore_depth(
 
     @style.styled
     def draw(i):
-        ax = style.axes(height=3.9)
-        for key, color in zip(
-            slices, itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))
-        ):
-            ratio = seconds[key][i] / seconds[key][i][-1]
-            ax.plot(range(len(PLAIN)), ratio, "x-", lw=0.8, mew=1.8, color=color, label=names[key])
-        ax.axhline(1, color=style.INK, ls="--", lw=1)
-        ax.set_xticks(range(len(PLAIN)), [f"{n} x\n{h}" for h, n in PLAIN])
-        ax.set_yscale("log")
-        style.plain_ticks(ax.yaxis, (1, 2, 5, 10, 20))
-        ax.set_ylim(0.8, top)
-        ax.set_xlabel("layers x hidden size")
-        ax.set_ylabel("time [widest = 1]")
-        ax.legend(fontsize=9)
+        ax = _siblings({names[key]: seconds[key][i] for key in slices}, top)
         told = "; ".join(
             f"{names[key]} {seconds[key][i][2] / seconds[key][i][3]:.2f}" for key in slices
         )
