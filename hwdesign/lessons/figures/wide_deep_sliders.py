@@ -113,7 +113,7 @@ def _siblings(seconds, top):
     """Times of siblings relative to the widest, one line a name; returns the axes."""
     ax = style.axes(height=3.9)
     colors = itertools.cycle((style.ORANGE, style.GREEN, style.INK, style.PURPLE))
-    for (name, times), color in zip(seconds.items(), colors):
+    for (name, times), color in zip(seconds.items(), colors, strict=False):
         ax.plot(
             range(len(PLAIN)), times / times[-1], "x-", lw=0.8, mew=1.8, color=color, label=name
         )
