@@ -17,7 +17,7 @@ __version__ = "0.2.0"
 # What a user's own script needs, by the module that defines it; the rest is imported by module.
 _PUBLIC = {
     "formulas.roofline": "attainable_flops bound_time break_even_k "
-    "gemm_bytes gemm_flops gemm_intensity ridge",
+    "gemm_bytes gemm_flops gemm_intensity intensity ridge",
     "formulas.tiling": "head_sharding pad tile_efficiency wave_efficiency",
     "formulas.pipeline": "stage_layers",
     "catalogue.precision": "PRECISIONS RECIPES Precision Recipe precision recipe",
@@ -29,6 +29,7 @@ _PUBLIC = {
     "models.steps": "Exchange Experts Plan step",
     "models.sheet": "sheet sheet_text",
     "timing.silicon": "gemm_grid",
+    "timing.calibration": "held_out_error",
     "timing.estimate": "Breakdown decode_step exchange_time expert_time gemm_time prefill_step",
     "timing.layouts": "best_steps decode_sweep layouts",
     "timing.search": "candidate_text decode_candidates prefill_workers",

@@ -1534,7 +1534,7 @@ def test_notebooks_print_the_questions_of_the_registry():
 @pytest.mark.parametrize(
     "chapter, start, before",
     [
-        (1, "ex", ["ridge", "critical", "break-even", "sweeps"]),
+        (1, "ex", ["ridge", "critical", "break-even", "sweeps", "sweeps-2"]),
         *((chapter, f"ex{chapter}", []) for chapter in (0, *range(2, 9))),
     ],
 )
