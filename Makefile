@@ -35,8 +35,9 @@ test: lint book  ## lint, build the site, run every test but the weekly ones (TO
 	  $(PYTEST) -m "not alone and not weekly" --doctest-modules hwdesign tests || failed=1; \
 	  $(BIN)/python -m pytest -m "alone and not weekly" tests || failed=1; exit $$failed
 
-weekly: $(TEST_STAMP)  ## what takes minutes: the weekly tests, and mutants of the code that the tests must find
+weekly: $(TEST_STAMP)  ## what takes minutes: the weekly tests, every notebook in Colab's environment, and mutants of the code that the tests must find
 	@$(PYTEST) -m weekly tests
+	@HWDESIGN_REQUIRE_COLAB=1 $(PYTEST) tests/test_colab.py
 	@$(BIN)/python scripts/mutate.py --count 50 --seed $$(date +%G%V)
 
 lint: $(TEST_STAMP)  ## check the code's style

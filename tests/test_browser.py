@@ -30,7 +30,8 @@ THIN_OUT = """() => {
     const kind = `${span.className} in ${span.closest(".highlight").parentElement.className}`;
     if (seen.has(kind)) span.replaceWith(span.textContent); else seen.add(kind);
   }
-  document.querySelectorAll(".highlight pre").forEach(pre => pre.normalize());
+  document.querySelectorAll("code.literal span.pre").forEach(word => word.replaceWith(word.textContent));
+  document.querySelectorAll(".highlight pre, code.literal").forEach(code => code.normalize());
   document.querySelectorAll("mjx-container").forEach(container => container.remove());
 }"""
 HIDDEN_CAPTIONS = """() => [...document.querySelectorAll(".hw-table-wrap")].filter(box => {
