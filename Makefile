@@ -13,7 +13,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --progress-b
 BRIEF := awk '/^ *(Collecting|Processing) / { print "    " $$2; fflush() } /^Installing / { print "    installing" }'
 PIP_FAILED := { echo "make: pip failed (above); check the network, then run the same command again"; exit 1; }
 # What `make quick` runs: files of tests that need no site, no browser and no torch, and little time.
-QUICK := formulas mutation catalogue counts config config_mutations models layers timing silicon package checklist report notebooks pages
+QUICK := formulas mutation catalogue counts config layers timing silicon package checklist report notebooks pages
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 TEST_STAMP := .venv/.test$(if $(filter 0,$(TORCH)),,-torch)
 
@@ -27,7 +27,7 @@ book: .venv/.book  ## build the site into _build/html
 	@$(BIN)/python scripts/build_book.py
 
 quick: .venv/.test  ## the inner loop, half a minute: tests of formulas, models, times and reports; no site, browser or torch
-	@$(PYTEST) -q -m "not alone and not weekly" $(QUICK:%=tests/test_%.py)
+	@$(PYTEST) -q -m "not alone and not weekly" -k "not torch and not page_is_for_everyone" $(QUICK:%=tests/test_%.py)
 
 # Two workers, a thread each: with more, threads wait for each other. Then what needs the clock to itself.
 test: lint book  ## lint, build the site, run every test but the weekly ones (TORCH=0: without torch, a large download)

@@ -204,7 +204,12 @@ def cell_seconds(cell, place):
 
 
 def render():
-    """Jupyter Book with warnings as errors; ``--all`` so that every page's menu is current."""
+    """Jupyter Book with warnings as errors; ``--all`` so that every page's menu is current.
+
+    Into an empty folder: where files of an earlier build lie, Sphinx gives some addresses a version and others none, and
+    a page whose bytes change is looked at again.
+    """
+    shutil.rmtree(HTML, ignore_errors=True)
     run(
         [
             Path(sys.executable).with_name("jupyter-book"),

@@ -60,10 +60,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def digest(*parts):
-    """Key of bytes, texts and files: another one as soon as any of them changes."""
+    """Key of texts, bytes and files: another one as soon as any of them changes."""
     found = hashlib.sha256()
     for item in parts:
-        data = item.read_bytes() if isinstance(item, Path) else item.encode() if isinstance(item, str) else item
+        if isinstance(item, Path):
+            item = item.read_bytes()
+        data = item.encode() if isinstance(item, str) else item
         found.update(len(data).to_bytes(8, "big") + data)
     return found.hexdigest()
 

@@ -215,8 +215,12 @@ def test_a_build_from_another_folder_and_when_it_is_done_again(one_page):
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return "nothing changed" in done.stdout
 
-    assert not build() and "One page." in (one_page / "_build/html/book/preface.html").read_text()
+    html = one_page / "_build/html"
+    assert not build() and "One page." in (html / "book/preface.html").read_text()
+    before = build_book.files_digest(html, ["."])
     assert build()
+    (one_page / "_build/built").unlink()
+    assert not build() and build_book.files_digest(html, ["."]) == before, "the same sources gave another site"
 
 
 def test_everything_the_book_needs_installs_in_under_a_gigabyte():
