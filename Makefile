@@ -12,9 +12,12 @@ PINS := requirements.txt constraints.txt pyproject.toml
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --progress-bar off
 BRIEF := awk '/^ *(Collecting|Processing) / { print "    " $$2; fflush() } /^Installing / { print "    installing" }'
 PIP_FAILED := { echo "make: pip failed (above); check the network, then run the same command again"; exit 1; }
+# What `make quick` runs: files of tests that need no site, no browser and no torch, and little time.
+QUICK := formulas mutation catalogue counts config layers timing silicon package checklist report notebooks pages
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 TEST_STAMP := .venv/.test$(if $(filter 0,$(TORCH)),,-torch)
 
-.PHONY: help book test lint serve clean
+.PHONY: help book quick test weekly lint serve clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -23,11 +26,19 @@ help:  ## list the targets
 book: .venv/.book  ## build the site into _build/html
 	@$(BIN)/python scripts/build_book.py
 
-# Two workers, a thread each: with more, threads wait for each other. Then what needs the site or the clock to itself.
-test: lint book  ## lint, build the site, run every test (TORCH=0: without torch, a large download)
+quick: .venv/.test  ## the inner loop, half a minute: tests of formulas, models, times and reports; no site, browser or torch
+	@$(PYTEST) -q -m "not alone and not weekly" -k "not torch and not page_is_for_everyone" $(QUICK:%=tests/test_%.py)
+
+# Two workers, a thread each: with more, threads wait for each other. Then what needs the clock to itself.
+test: lint book  ## lint, build the site, run every test but the weekly ones (TORCH=0: without torch, a large download)
 	@export HWDESIGN_REQUIRE_SITE=1; failed=0; \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not alone" --doctest-modules hwdesign tests || failed=1; \
-	  $(BIN)/python -m pytest -m alone tests || failed=1; exit $$failed
+	  $(PYTEST) -m "not alone and not weekly" --doctest-modules hwdesign tests || failed=1; \
+	  $(BIN)/python -m pytest -m "alone and not weekly" tests || failed=1; exit $$failed
+
+weekly: $(TEST_STAMP)  ## what takes minutes: the weekly tests, every notebook in Colab's environment, and mutants of the code that the tests must find
+	@$(PYTEST) -m weekly tests
+	@HWDESIGN_REQUIRE_COLAB=1 $(PYTEST) tests/test_colab.py
+	@$(BIN)/python scripts/mutate.py --count 50 --seed $$(date +%G%V)
 
 lint: $(TEST_STAMP)  ## check the code's style
 	@$(BIN)/ruff check . || { echo "make lint: '$(BIN)/ruff check --fix .' mends most of these"; exit 1; }

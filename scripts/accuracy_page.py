@@ -9,6 +9,9 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+from calibration_cases import GEMM_BF16, GEMM_QUANTIZED, HELD_EP, attention_case, gemm_case
+from fit_calibration import fitted
+
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -19,9 +22,6 @@ from hwdesign.timing.estimate import decode_step, gemm_time
 from hwdesign.timing.gemm_kernel import TILES
 from hwdesign.timing.served import WAITING, served_points, served_recipe
 from hwdesign.timing.silicon import gemm_grid, measurements, slices, tables
-
-from calibration_cases import GEMM_BF16, GEMM_QUANTIZED, HELD_EP, attention_case, gemm_case
-from fit_calibration import fitted
 
 LABEL = '<span class="hw-label hw-{0}">{0}</span>'
 FRAMEWORKS = {"sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM", "nccl": "NCCL"}

@@ -2,7 +2,7 @@
 
 Sources are copied to ``_build/src`` so that executing a notebook never touches the committed file. A notebook is
 executed once and its result kept under a key of everything that can change it, so an edit of prose does not execute
-anything and an edit of a formula does.
+anything and an edit of a formula does. Where nothing at all changed since the last good build, nothing is done.
 """
 
 import hashlib
@@ -22,8 +22,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
-SRC, HTML, EXECUTED = BUILD / "src", BUILD / "html", BUILD / "executed"
+SRC, HTML, EXECUTED, BUILT = BUILD / "src", BUILD / "html", BUILD / "executed", BUILD / "built"
 SOURCES = ["_config.yml", "_toc.yml", "book", "notebooks", "site_assets"]
+PINS = ["requirements.txt", "constraints.txt", "pyproject.toml"]
 # Files of MathJax that the pages load; the other 23 MB (SVG output, speech rules, full builds) are removed.
 MATHJAX_KEPT = ("tex-chtml.js", "output/chtml/fonts/", "input/tex/extensions/")
 
@@ -120,6 +121,26 @@ def execution_key(notebook, root=ROOT):
     return digest.hexdigest()[:16]
 
 
+def files_digest(root, folders):
+    """Digest of the names and the content of files; a folder or file that is not there counts as empty."""
+    digest = hashlib.sha256()
+    for file in source_files(root, folders):
+        data = file.read_bytes()
+        digest.update(f"\0{file.relative_to(root).as_posix()}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def site_key(root=ROOT, html=HTML):
+    """Key of a finished site: all that it is made of, Python, and the site itself, so that a lost page is noticed."""
+    made_of = files_digest(root, [*SOURCES, "hwdesign", "scripts", *PINS])
+    return f"{made_of} {sys.version.split()[0]} {files_digest(html, ['.'])}"
+
+
+def unchanged(key, stamp=BUILT, html=HTML):
+    """Whether the last good build left this key; the file for GitHub Pages is hidden and has no part in it."""
+    return stamp.is_file() and stamp.read_text() == key and (html / ".nojekyll").is_file()
+
+
 def run_notebooks(results, timeout):
     """Execute each notebook in an empty folder and keep its result; nbmake skips any path with ``_build`` in it."""
     EXECUTED.mkdir(exist_ok=True)
@@ -183,7 +204,12 @@ def cell_seconds(cell, place):
 
 
 def render():
-    """Jupyter Book with warnings as errors; ``--all`` so that every page's menu is current."""
+    """Jupyter Book with warnings as errors; ``--all`` so that every page's menu is current.
+
+    Into an empty folder: where files of an earlier build lie, Sphinx gives some addresses a version and others none, and
+    a page whose bytes change is looked at again.
+    """
+    shutil.rmtree(HTML, ignore_errors=True)
     run(
         [
             Path(sys.executable).with_name("jupyter-book"),
@@ -225,6 +251,16 @@ def check(pages, slowest, timeout):
 
 
 def main():
+    if unchanged(site_key()):
+        print(f"nothing changed since the last build of {HTML.relative_to(ROOT)}/index.html; `make serve` shows it")
+        return
+    BUILT.unlink(missing_ok=True)
+    build()
+    BUILT.write_text(site_key())
+
+
+def build():
+    """Every step, with the seconds that each took."""
     seconds = {}
     pages = toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text()))
     timeout = yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]

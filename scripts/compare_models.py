@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-
 from calibration_cases import gemm_case
 
 FILE = Path(__file__).with_name("other_models.csv")

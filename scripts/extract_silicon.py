@@ -33,7 +33,6 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-
 from silicon_tables import DEVICES, TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, extract_versions, newest
 
 WHEEL = "aiconfigurator-core 0.12.0"

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from calibration_cases import cases, gemm_case
+
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.roofline import gemm_bytes
@@ -22,8 +24,6 @@ from hwdesign.timing import gemm_kernel
 from hwdesign.timing.calibration import fit
 from hwdesign.timing.kernels import HOT, cold_share
 from hwdesign.timing.silicon import gemm_grid, slices
-
-from calibration_cases import cases, gemm_case
 
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one

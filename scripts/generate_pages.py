@@ -13,16 +13,16 @@ import json
 import re
 from pathlib import Path
 
+import accuracy_page as accuracy
+import machine_page as machine
+from gallery_page import gallery_page, strip
+
 import hwdesign
 from hwdesign.advice.report import schema
 from hwdesign.catalogue.device import TEXTS, device, device_names, rows
 from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.models import config
 from hwdesign.units import GIB, GIGA, TERA, fmt
-
-import accuracy_page as accuracy
-import machine_page as machine
-from gallery_page import gallery_page, strip
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "hwdesign" / "advice" / "report.schema.json"

@@ -1,12 +1,14 @@
 """Where the built site is, and what its tests share: a local server, one browser, the list of pages."""
 
 import functools
+import hashlib
 import http.server
 import os
 import re
 import shutil
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,12 @@ CHROMIUM_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-
 sys.path.insert(0, str(ROOT / "scripts"))  # the scripts are no package; their functions are tested all the same
 
 
-SLOW = ["test_colab.py", "test_browser.py"]  # start first under `pytest -n 2`, so that no worker is left with one at the end
+CHECKED = ROOT / "_build" / "checked"  # one file a test that takes long: the key of what it looked at when it last passed
+UNCHANGED = "unchanged since the last pass"
+KEY = pytest.StashKey()
+# The longest first, by seconds of the processor, so that neither of two workers is left with a long one at the end.
+SLOW = ["test_browser.py", "test_colab.py", "test_practice.py", "test_game.py", "test_measure.py", "test_checklist.py",
+        "test_check_cli.py", "test_site.py", "test_landscape.py", "test_lessons_tiles.py", "test_depth.py"]
 
 
 def part(nodeid):
@@ -50,6 +57,67 @@ def pytest_collection_modifyitems(config, items):
     """A worker collects the slow files first."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))
+
+
+def digest(*parts):
+    """Key of texts, bytes and files: another one as soon as any of them changes."""
+    found = hashlib.sha256()
+    for item in parts:
+        if isinstance(item, Path):
+            item = item.read_bytes()
+        data = item.encode() if isinstance(item, str) else item
+        found.update(len(data).to_bytes(8, "big") + data)
+    return found.hexdigest()
+
+
+def remembered(item):
+    """``(file, key)`` of a test marked ``remembered(key)`` whose parameters have a key, else None."""
+    mark = item.get_closest_marker("remembered")
+    if mark is None:
+        return None
+    key = mark.kwargs["key"](**item.callspec.params)
+    return key and (CHECKED / re.sub(r"[^\w.-]+", "-", item.nodeid), key)
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture: an unchanged page starts no browser
+def pytest_runtest_setup(item):
+    """Leave out a remembered test whose key is the one it passed with."""
+    item.stash[KEY] = remembered(item)
+    if item.stash[KEY]:
+        file, key = item.stash[KEY]
+        if file.is_file() and file.read_text() == key:
+            pytest.skip(UNCHANGED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Store the key of a remembered test that passed, and forget that of one that did not."""
+    report = yield
+    if call.when != "setup" and item.stash.get(KEY, None):
+        file, key = item.stash[KEY]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if call.when == "call" and report.passed:
+            file.write_text(key)
+        elif not report.passed:
+            file.unlink(missing_ok=True)
+    return report
+
+
+def pytest_report_teststatus(report):
+    """A test left out because nothing changed is counted as ``unchanged``, neither as passed nor as skipped."""
+    if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].endswith(UNCHANGED):
+        return "unchanged", "u", "UNCHANGED"
+    return None
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line a file whose tests were left out, so that nobody takes them for run."""
+    reports = [report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)]
+    left_out = Counter(report.nodeid.split("::")[0] for report in terminalreporter.stats.get("unchanged", []))
+    for file, count in sorted(left_out.items()):
+        total = len({report.nodeid for report in reports if report.nodeid.startswith(f"{file}::")})
+        folder = CHECKED.relative_to(ROOT)
+        terminalreporter.write_line(f"{file}: {count} of {total} tests {UNCHANGED} (without {folder} all of them run)")
 
 
 def required(variable):
@@ -100,7 +168,10 @@ def chromium_path():
 @pytest.fixture(scope="session")
 def browser():
     """One headless Chromium for all browser tests."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    try:
+        from playwright import sync_api as playwright
+    except ImportError:
+        skip_or_fail("playwright is not installed", "HWDESIGN_REQUIRE_BROWSER")
     path = chromium_path()
     if path is None:
         skip_or_fail("no Chromium found: install it to run the browser tests", "HWDESIGN_REQUIRE_BROWSER")

@@ -1,18 +1,102 @@
-"""Every page in a real browser: nothing fetched from elsewhere, no error, readable and usable by everyone."""
+"""Every page in a real browser: nothing fetched from elsewhere, no error, readable and usable by everyone.
 
+A page is visited three times: at a desk, on a phone and without JavaScript. A visit that passed is not made again until
+the page, a file that it loads, these checks, axe, Playwright or the browser changes.
+"""
+
+import functools
 import json
-from urllib.parse import urlsplit
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
-
-from conftest import site_pages
+from conftest import SITE, chromium_path, digest, site_pages, skip_or_fail
 
 PAGES = site_pages()
-pytestmark = pytest.mark.parametrize("name", PAGES or ["no site"])
-
+CHECKS = [Path(__file__).with_name(name).read_bytes() for name in ("test_browser.py", "conftest.py")]  # as they run now
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 HEADINGS = "article :is(h1, h2, h3, h4)"
 TEX = ".math:is(span, div)"
+WHOLE = "notebooks/01_near_square.html"  # axe judges this page with all its maths and code, in both schemes
+CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
+# Most of a chapter's nodes are maths and coloured code, and axe's time grows faster than their number. The maths goes;
+# of the code's colours the first of each kind stays, so that each is judged on each page.
+THIN_OUT = """() => {
+  const seen = new Set();
+  for (const span of document.querySelectorAll(".highlight span")) {
+    const kind = `${span.className} in ${span.closest(".highlight").parentElement.className}`;
+    if (seen.has(kind)) span.replaceWith(span.textContent); else seen.add(kind);
+  }
+  document.querySelectorAll("code.literal span.pre").forEach(word => word.replaceWith(word.textContent));
+  document.querySelectorAll(".highlight pre, code.literal").forEach(code => code.normalize());
+  document.querySelectorAll("mjx-container").forEach(container => container.remove());
+}"""
+HIDDEN_CAPTIONS = """() => [...document.querySelectorAll(".hw-table-wrap")].filter(box => {
+  const caption = box.querySelector("caption");
+  return !caption || caption.getBoundingClientRect().right > box.getBoundingClientRect().right + 1;
+}).map(box => box.textContent.trim().slice(0, 60))"""
+SHOWN = """figure => {
+  const image = figure.querySelector("img.hw-frame"), slider = figure.querySelector("input[type=range]");
+  return {src: image.getAttribute("src"), alt: image.getAttribute("alt"),
+          value: slider.getAttribute("aria-valuetext"), text: figure.querySelector("output").innerText};
+}"""
+UNREACHED = "[...document.querySelectorAll('div.math')].some(e => e.scrollWidth > e.clientWidth && e.tabIndex < 0)"
+
+
+# When a page is looked at -------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def tools():
+    """Versions of what looks at the pages; None where a part is missing."""
+    path = chromium_path()
+    try:
+        found = [metadata.version(name) for name in ("playwright", "axe-playwright-python")]
+    except metadata.PackageNotFoundError:
+        return None
+    return path and (*found, subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout)
+
+
+def loaded(page, site):
+    """Files that a page may load: all of ``_static`` and those it names; search also reads the pages that it finds."""
+    named = re.findall(r'(?:src|href)="([^":#?]+)', page.read_text("utf8"))
+    files = {(page.parent / unquote(name)).resolve() for name in named}
+    found = {file for file in files if file.is_file() and file.suffix != ".html"}
+    if page.name == "search.html":
+        found |= {file.resolve() for file in site.rglob("*.html")}
+    return sorted(found | {file.resolve() for file in (site / "_static").rglob("*") if file.is_file()})
+
+
+def page_key(name, site=SITE, versions=None, checks=CHECKS):
+    """Key of all that the result of a visit depends on; None where nothing can be visited."""
+    page, versions = site / name, versions or tools()
+    if not (page.is_file() and versions):
+        return None
+    files = loaded(page, site)
+    names = [file.relative_to(site.resolve()).as_posix() for file in files]
+    return digest(*versions, *checks, page, *names, *files)
+
+
+pytestmark = [
+    pytest.mark.parametrize("name", PAGES or ["no site"]),
+    pytest.mark.remembered(key=functools.cache(page_key)),  # the three visits of a page share it
+]
+
+
+# Visits -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The accessibility checker."""
+    try:
+        from axe_playwright_python import sync_playwright
+    except ImportError:
+        skip_or_fail("axe is not installed", "HWDESIGN_REQUIRE_BROWSER")
+    return sync_playwright.Axe()
 
 
 @pytest.fixture(scope="session")
@@ -48,24 +132,69 @@ def visit(contexts, site_url):
         page.close()
 
 
-def test_page_loads_cleanly_from_this_host_alone(visit, name):
-    asked, wrong = [], []
-
-    def listen(page):
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
-        page.on("response", lambda reply: reply.status >= 400 and wrong.append(f"{reply.status}: {reply.url}"))
-        page.on("pageerror", lambda error: wrong.append(f"script error: {error}"))
-        page.on("console", lambda message: message.type == "error" and wrong.append(f"console: {message.text}"))
-
-    page = visit(name, listen=listen)
-    elsewhere = {url for url in asked if urlsplit(url).hostname not in ("127.0.0.1", None)}  # None: data addresses
-    assert not elsewhere
-    assert not wrong
-    assert_maths_rendered(page)
+def test_at_a_desk(visit, axe, name):
+    """Loads cleanly, from this host alone; maths, headings, captions and sliders are whole; no accessibility violation."""
+    heard = []
+    page = visit(name, listen=lambda page: note_what_goes_wrong(page, heard))
+    wrong = [*maths_problems(page)]
     last = page.locator("#search-results li" if name == "search.html" else HEADINGS).last
     last.scroll_into_view_if_needed()
-    assert last.is_visible()
+    if not last.is_visible():
+        wrong.append("the last heading is not visible")
+    wrong += [f"caption not seen whole: {text}" for text in page.evaluate(HIDDEN_CAPTIONS)]
+    for figure in page.locator("figure.hw-explorer").all():
+        wrong += slider_problems(page, figure)
+    wrong += heard  # what comes after it is asked for by axe, which reads style sheets again
+    if name != WHOLE:
+        page.evaluate(THIN_OUT)
+    wrong += violations(axe, page, "light")
+    if name == WHOLE:
+        page = visit(name, color_scheme="dark", reduced_motion="reduce")
+        wait_for_maths(page)
+    wrong += violations(axe, page, "dark", **({} if name == WHOLE else CONTRAST))
+    assert wrong == []
+
+
+def test_on_a_phone(visit, name):
+    """The page needs no sideways scroll, and the keyboard scrolls every equation that is wider than it."""
+    page = visit(name, viewport=PHONE)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= PHONE["width"], f"the page is {width} pixels wide on a phone of {PHONE['width']}"
+    wait_for_maths(page)
+    page.wait_for_function(f"!{UNREACHED}")  # times out where an equation that is too wide takes no focus
+
+
+def test_without_javascript(visit, name):
+    """Headings, formulas as TeX and the first picture of each slider are there."""
+    page, wrong = visit(name, java_script_enabled=False), []
+    if name == "search.html":  # Sphinx's search is a script; the page says so
+        assert page.locator("noscript").count() or page.get_by_text("JavaScript").count()
+        return
+    if not page.locator(HEADINGS).first.is_visible():
+        wrong.append("the first heading is not visible")
+    if page.locator(TEX).count() and not re.search(r"\\[(\[]", page.content()):
+        wrong.append("formulas do not stand as TeX")
+    for frame in page.locator("figure.hw-explorer img.hw-frame").all():
+        if not (frame.is_visible() and frame.bounding_box()["width"] > 200):
+            wrong.append(f"the first picture of a slider is not seen: {frame.get_attribute('alt')[:60]}")
+    assert wrong == []
+
+
+# What is looked for -------------------------------------------------------------------------------------------------------
+
+
+def note_what_goes_wrong(page, wrong):
+    """Note every request to another host, every failed one and every error of a script."""
+
+    def asked(request):
+        if urlsplit(request.url).hostname not in ("127.0.0.1", None):  # None: data addresses
+            wrong.append(f"asked another host: {request.url}")
+
+    page.on("request", asked)
+    page.on("requestfailed", lambda request: wrong.append(f"failed: {request.url}"))
+    page.on("response", lambda reply: reply.status >= 400 and wrong.append(f"{reply.status}: {reply.url}"))
+    page.on("pageerror", lambda error: wrong.append(f"script error: {error}"))
+    page.on("console", lambda message: message.type == "error" and wrong.append(f"console: {message.text}"))
 
 
 def wait_for_maths(page):
@@ -74,69 +203,34 @@ def wait_for_maths(page):
         page.wait_for_function("window.MathJax?.startup?.promise.then(() => document.fonts.ready).then(() => true)")
 
 
-def assert_maths_rendered(page):
+def maths_problems(page):
     """Each TeX formula of the page became a MathJax container, and none of them is MathJax's error box."""
-    formulas = page.locator(TEX).count()
-    if formulas:
-        wait_for_maths(page)
-        assert page.locator(f"{TEX} mjx-container").count() == formulas
-        assert page.locator("mjx-merror").count() == 0
+    wait_for_maths(page)
+    formulas, errors = page.locator(TEX).count(), page.locator("mjx-merror").count()
+    if (rendered := page.locator(f"{TEX} mjx-container").count()) != formulas:
+        yield f"{rendered} of {formulas} formulas were rendered"
+    if errors:
+        yield f"{errors} formulas show MathJax's error box"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_accessibility_violation(visit, name, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-    page = visit(name, color_scheme=scheme, reduced_motion="reduce")
+def slider_problems(page, figure):
+    """The keyboard moves a slider, and it then shows that frame to the eye and to a screen reader."""
+    frames = json.loads(figure.locator(".hw-frames").text_content())
+    name = figure.get_attribute("data-explorer")
+    figure.get_by_role("slider").focus()
+    for key, index in [("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2), ("Home", 0)]:
+        page.keyboard.press(key)
+        shown = figure.evaluate(SHOWN)
+        if shown != {part: frames[index][part] for part in shown}:
+            yield f"slider {name}: {key} does not show frame {index}, but {shown['value']}"
+    if len({frame["src"] for frame in frames}) != len(frames):
+        yield f"slider {name}: two frames show the same picture"
+
+
+def violations(axe, page, scheme, **options):
+    """What axe finds on a page in one colour scheme."""
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
-    wait_for_maths(page)
-    options = {"resultTypes": ["violations"]}  # to describe each node that passes takes as long as all rules
-    found = axe.Axe().run(page, options=options).response["violations"]
-    assert [f"{rule['id']}: {node['html'][:160]}" for rule in found for node in rule["nodes"]] == []
-
-
-def test_phone_width_needs_no_sideways_scroll(visit, name):
-    page = visit(name, viewport=PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    wait_for_maths(page)
-    unreached = "[...document.querySelectorAll('div.math')].some(e => e.scrollWidth > e.clientWidth && e.tabIndex < 0)"
-    page.wait_for_function(f"!{unreached}")  # the keyboard scrolls every equation that is wider than the page
-
-
-def test_captions_of_tables_are_seen_whole(visit, name):
-    page = visit(name)
-    for box in page.locator(".hw-table-wrap").all():
-        seen, caption = box.bounding_box(), box.locator("caption").bounding_box()
-        assert caption["x"] + caption["width"] <= seen["x"] + seen["width"] + 1
-
-
-def test_readable_without_javascript(visit, name):
-    page = visit(name, java_script_enabled=False)
-    if name == "search.html":  # Sphinx's search is a script; the page says so
-        assert page.locator("noscript").count() or page.get_by_text("JavaScript").count()
-        return
-    assert page.locator(HEADINGS).first.is_visible()
-    if page.locator(TEX).count():
-        assert "\\(" in page.content() or "\\[" in page.content()
-    for frame in page.locator("figure.hw-explorer img.hw-frame").all():
-        assert frame.is_visible() and frame.bounding_box()["width"] > 200
-
-
-def test_sliders_answer_to_the_keyboard(visit, name):
-    page = visit(name)
-    for figure in page.locator("figure.hw-explorer").all():
-        frames = json.loads(figure.locator(".hw-frames").text_content())
-        slider = figure.get_by_role("slider")
-        slider.focus()
-        for key, index in [("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2), ("Home", 0)]:
-            page.keyboard.press(key)
-            assert_shows(figure, frames[index])
-        assert len({frame["src"] for frame in frames}) == len(frames), "two frames show the same picture"
-
-
-def assert_shows(figure, frame):
-    """The explorer shows this frame, to the eye and to a screen reader."""
-    image = figure.locator("img.hw-frame")
-    assert image.get_attribute("src") == frame["src"]
-    assert image.get_attribute("alt") == frame["alt"]
-    assert figure.get_by_role("slider").get_attribute("aria-valuetext") == frame["value"]
-    assert figure.locator("output").inner_text() == frame["text"]
+    # To describe each node that passes takes as long as all rules.
+    found = axe.run(page, options={"resultTypes": ["violations"], **options}).response["violations"]
+    return [f"{scheme}, {rule['id']}: {node['html'][:160]}" for rule in found for node in rule["nodes"]]

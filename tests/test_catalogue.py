@@ -5,9 +5,10 @@ import datetime
 import pickle
 import warnings
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign.catalogue.device import rows
 from hwdesign.timing.silicon import slices
 from hwdesign.units import fmt

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+
 from hwdesign import cli
 from hwdesign.advice import report
 from hwdesign.advice.case import Case

@@ -7,9 +7,11 @@ import json
 import time
 from dataclasses import replace
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from conftest import ROOT
+
+import hwdesign as hw
 from hwdesign.advice import rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
 from hwdesign.advice.checklist import checklist, verdicts
@@ -20,8 +22,6 @@ from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 from hwdesign.models.parts import PlanError
 from hwdesign.timing.pipeline import stage_times
-
-from conftest import ROOT
 
 SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
 LIMITS = Limits()

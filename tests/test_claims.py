@@ -14,9 +14,9 @@ import json
 import re
 
 import pytest
-from hwdesign.lessons.claims import claims, numbers, plain
-
 from conftest import ROOT
+
+from hwdesign.lessons.claims import claims, numbers, plain
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Chapters whose prose still stands in `say`. One leaves when it is rewritten; none is added.

@@ -6,8 +6,9 @@ import math
 import time
 from pathlib import Path
 
-import hwdesign as hw
 import pytest
+
+import hwdesign as hw
 from hwdesign.models import config
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from hwdesign.models import config
 
 FOLDER = Path(config.__file__).parent / "configs"

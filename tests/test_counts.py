@@ -6,12 +6,13 @@ import time
 from dataclasses import fields, replace
 from pathlib import Path
 
-import hwdesign as hw
 import pytest
-from hwdesign.models import config
-from hwdesign.models.model import same_parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import hwdesign as hw
+from hwdesign.models import config
+from hwdesign.models.model import same_parameters
 
 PUBLISHED = list(csv.DictReader((Path(__file__).parent / "data" / "published_params.csv").open(encoding="utf-8")))
 GIB = 2**30

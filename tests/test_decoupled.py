@@ -10,6 +10,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+
 from hwdesign.catalogue.published import cache_cuts
 from hwdesign.formulas import cache_parallel
 from hwdesign.formulas.attention import cache_read_bytes

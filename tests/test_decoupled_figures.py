@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_hex
+
 import hwdesign as hw
 from hwdesign.lessons import figures, style
 from hwdesign.lessons.figures.wide_deep import TERMS
 from hwdesign.lessons.show import webp_uri
 from hwdesign.timing.estimate import Breakdown
 from hwdesign.timing.layouts import attention_kind
-from matplotlib.colors import to_hex
 
 
 def ticks(axis):

@@ -5,9 +5,10 @@ import math
 import warnings
 from pathlib import Path
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign import Plan
 from hwdesign.formulas.attention import cache_read_bytes
 from hwdesign.formulas.cache_parallel import merge_bytes

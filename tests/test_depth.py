@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_rgb
+from stub_torch import stub
+
 import hwdesign as hw
 from hwdesign.lessons import figures, live
 from hwdesign.lessons.figures.wide_deep import LOOKS, TERMS
@@ -20,9 +23,6 @@ from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.models.model import same_parameters
 from hwdesign.timing.estimate import TERMS as SPENT
 from hwdesign.timing.silicon import measurements
-from matplotlib.colors import to_rgb
-
-from stub_torch import stub
 
 OLD, NEW = "0.5.6.post2", "0.5.14"  # versions of SGLang
 # N and K of the four GEMMs of a plain layer, by hand: queries, keys and values; attention output; up; down.

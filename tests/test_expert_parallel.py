@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_rgb
+
 import hwdesign as hw
 from hwdesign import Exchange, Experts, Plan
 from hwdesign.catalogue.published import exchange_times, load_statistics, serving_units
@@ -23,7 +25,6 @@ from hwdesign.measure.runs import Skipped, load_run, shipped_runs
 from hwdesign.models import config
 from hwdesign.timing.calibration import held_out_error
 from hwdesign.timing.silicon import measurements
-from matplotlib.colors import to_rgb
 
 EP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HIDDEN, WIDTH, GATED = 7168, 2048, 3  # DeepSeek-R1's experts: two matrices up, one down

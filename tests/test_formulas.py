@@ -6,10 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hwdesign import units
-from hwdesign.formulas import roofline as r
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hwdesign import units
+from hwdesign.formulas import roofline as r
 
 dimension = st.integers(1, 2**22)
 size = st.sampled_from([0.5625, 0.53125, 1.0, 1.03125, 2.0, 4.0])

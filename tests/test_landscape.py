@@ -10,9 +10,12 @@ import warnings
 from fractions import Fraction
 from pathlib import Path
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import hwdesign as hw
 from hwdesign import Plan
 from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front, whole_workers
 from hwdesign.formulas.pipeline import schedule
@@ -22,8 +25,6 @@ from hwdesign.models.steps import Gemm, Step, attention_part, feed_forward_part,
 from hwdesign.timing.estimate import decode_steps, prefill_steps
 from hwdesign.timing.layouts import attention_kind
 from hwdesign.timing.pipeline import stage_times
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 pytestmark = pytest.mark.filterwarnings("ignore:uncalibrated:UserWarning")
 CONFIGS = sorted(p.stem for p in (Path(hw.__file__).parent / "models" / "configs").glob("*.json"))

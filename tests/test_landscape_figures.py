@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib import cbook
+from matplotlib.colors import to_hex
+
 import hwdesign as hw
 from hwdesign.formulas.frontier import area_under, pareto_front
 from hwdesign.lessons import figures, style
@@ -16,8 +19,6 @@ from hwdesign.lessons.show import webp_uri
 from hwdesign.lessons.studies import levers
 from hwdesign.models import config
 from hwdesign.timing.estimate import Breakdown
-from matplotlib import cbook
-from matplotlib.colors import to_hex
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import pytest
+
 from hwdesign.catalogue.published import serving_landscape
 
 DATED = re.compile(r"\b20\d\d-\d\d\b|@[0-9a-f]{7}\b")

@@ -3,16 +3,17 @@
 import json
 import time
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hwdesign as hw
 from hwdesign import cli
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
 from hwdesign.formulas.experts import distinct_experts, expert_ranks, expert_tokens
 from hwdesign.formulas.tiling import waves
 from hwdesign.models import config
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("name", config.names())

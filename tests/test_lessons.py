@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-import hwdesign as hw
 import matplotlib
+from PIL import Image
+
+import hwdesign as hw
 from hwdesign.lessons import figures, style, tables
 from hwdesign.lessons.explore import Explorer, Frame
 from hwdesign.lessons.show import Shown, badge, figure_html, svg_uri, webp_uri
 from hwdesign.measure.runs import load_run, shipped_runs
-from PIL import Image
 
 ALT = "time [s] against size [element], 3 points"
 

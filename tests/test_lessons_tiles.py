@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
+from stub_torch import stub
+
 import hwdesign as hw
 from hwdesign.lessons import figures, live, style
 from hwdesign.lessons.figures.tile_alignment import TIERS, WAVES
@@ -15,10 +19,6 @@ from hwdesign.lessons.studies.staircase import Staircase
 from hwdesign.measure import suite
 from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import Skipped, load_run, shipped_runs
-from matplotlib.colors import to_rgb
-from matplotlib.patches import Rectangle
-
-from stub_torch import stub
 
 TILE = {"tile_m": 128, "tile_n": 256}
 FIT = Staircase(fixed=1e-5, per_row=1e-9, per_wave=1e-5, tile=(128, 256), sms=4, error=0.0)

@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_rgb
+from slow_formats import E2M1, slow_nvfp4
+from stub_torch import stub
+
 import hwdesign as hw
 from hwdesign.catalogue.published import benchmark_scores
 from hwdesign.formulas.roofline import break_even_n, critical_dimension
@@ -18,10 +22,6 @@ from hwdesign.lessons.studies.samples import KINDS, outlier_channels, samples
 from hwdesign.lessons.studies.scores import difference_margin
 from hwdesign.measure.backends import TorchBackend, as_backend
 from hwdesign.measure.runs import Skipped, load_run, shipped_runs
-from matplotlib.colors import to_rgb
-
-from slow_formats import E2M1, slow_nvfp4
-from stub_torch import stub
 
 ENGINES = ("sglang", "trtllm")
 

@@ -11,9 +11,11 @@ import types
 import weakref
 from pathlib import Path
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from stub_torch import RATES, OutOfMemoryError, stub
+
+import hwdesign as hw
 from hwdesign import cli
 from hwdesign.measure import backends, collectives, machine, suite
 from hwdesign.measure.backends import Backend, TorchBackend, available
@@ -23,8 +25,6 @@ from hwdesign.measure.machine import catalogue_name
 from hwdesign.measure.runs import Measurement, Skipped, combine, judged
 from hwdesign.measure.suite import summary
 from hwdesign.measure.timer import time_calls
-
-from stub_torch import RATES, OutOfMemoryError, stub
 
 ROOT = Path(hw.__file__).parents[1]
 SOFTWARE = {"python": "3.11", "torch": "2.9", "numpy": "2.0"}

@@ -3,9 +3,10 @@
 import copy
 from dataclasses import replace
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign.lessons.studies.four_constants import (
     GemmConstants,
     fit_gemm_constants,

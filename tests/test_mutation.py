@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+
 from hwdesign.formulas import (
     attention,
     cache_parallel,

@@ -6,7 +6,6 @@ import re
 
 import build_book
 import pytest
-
 from conftest import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

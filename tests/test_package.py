@@ -9,8 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-import hwdesign
 import pytest
+
+import hwdesign
 
 ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.

@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hwdesign.formulas.chunks import best_chunks, chunk_times, equal_time_chunks, fit_chunk_costs, smoothed_chunks
-from hwdesign.formulas.pipeline import bubble_overhead, bubble_share, idle_share, pipeline_time, schedule, split_layers
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hwdesign.formulas.chunks import best_chunks, chunk_times, equal_time_chunks, fit_chunk_costs, smoothed_chunks
+from hwdesign.formulas.pipeline import bubble_overhead, bubble_share, idle_share, pipeline_time, schedule, split_layers
 
 # The bubble ---------------------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
+from matplotlib.colors import to_hex
+
 import hwdesign as hw
 from hwdesign.formulas.pipeline import schedule, split_layers
 from hwdesign.lessons import figures, style
 from hwdesign.lessons.figures.pipeline_sliders import CHUNKS, LAYERS, STAGES
 from hwdesign.lessons.show import webp_uri
 from hwdesign.timing.pipeline import block_times
-from matplotlib.colors import to_hex
 
 STARTS = np.array([[0.0, 1.0, 3.5], [1.0, 3.0, 4.0], [4.0, 6.0, 7.25]])
 ENDS = np.array([[1.0, 3.0, 4.0], [3.0, 4.0, 4.01], [6.0, 7.0, 8.0]])

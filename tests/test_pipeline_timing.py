@@ -6,9 +6,10 @@ import re
 import warnings
 from importlib import resources
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign import Exchange, Plan
 from hwdesign.catalogue.published import chunked_prefills, rows
 from hwdesign.formulas.pipeline import schedule

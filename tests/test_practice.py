@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
 from conftest import ROOT
 
 pytest.importorskip("IPython")

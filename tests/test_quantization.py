@@ -7,16 +7,16 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-import hwdesign as hw
 import ml_dtypes
 import numpy as np
 import pytest
-from hwdesign.formulas.number_formats import ELEMENTS, cast, codes
-from hwdesign.formulas.quantization import SCHEMES, Scheme, decode, encode, saturated, sqnr
 from hypothesis import given
 from hypothesis import strategies as st
-
 from slow_formats import E2M1, E4M3, slow_mxfp4, slow_nvfp4
+
+import hwdesign as hw
+from hwdesign.formulas.number_formats import ELEMENTS, cast, codes
+from hwdesign.formulas.quantization import SCHEMES, Scheme, decode, encode, saturated, sqnr
 
 VECTORS = list(csv.DictReader((Path(__file__).parent / "data" / "fp_format_vectors.csv").read_text("utf-8").splitlines()))
 DTYPES = {"e2m1": ml_dtypes.float4_e2m1fn, "e4m3": ml_dtypes.float8_e4m3fn, "e8m0": ml_dtypes.float8_e8m0fnu}

@@ -11,8 +11,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote
 
-import hwdesign as hw
 import pytest
+from conftest import ROOT
+
+import hwdesign as hw
 from hwdesign.advice import report_facts, report_sarif
 from hwdesign.advice.case import Case, enough, short_plans
 from hwdesign.advice.guidelines import GUIDELINES, Guideline
@@ -24,8 +26,6 @@ from hwdesign.advice.verdict import Finding, Limits, Verdict, percent
 from hwdesign.cli import main
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
-
-from conftest import ROOT
 
 ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,

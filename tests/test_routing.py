@@ -5,9 +5,12 @@ import itertools
 from fractions import Fraction
 from math import comb
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import hwdesign as hw
 from hwdesign.formulas import routing
 from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
@@ -20,8 +23,6 @@ from hwdesign.formulas.routing import (
     touched_slots,
     zipf_shares,
 )
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 MODELS = {"deepseek-r1": (8, 256), "mixtral-8x7b": (2, 8), "gpt-oss-120b": (4, 128), "qwen3-30b-a3b": (8, 128)}
 EPLB = [[90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86], [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27]]

@@ -4,9 +4,10 @@ import hashlib
 from collections import Counter
 from importlib import resources
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign.models import config
 from hwdesign.timing.served import KEY, served_plans, served_points, served_recipe
 from hwdesign.timing.silicon import measurements, tables

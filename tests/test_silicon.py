@@ -6,10 +6,11 @@ import os
 from importlib import resources
 from pathlib import Path
 
-import hwdesign as hw
 import numpy as np
 import pytest
 import silicon_tables
+
+import hwdesign as hw
 from hwdesign.lessons.studies.four_constants import gemm_seconds, ideal_constants
 from hwdesign.timing.silicon import saturation_point, slices, sustained
 

@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 import build_book
 import pytest
 import yaml
-
 from conftest import ROOT, SITE, site_pages
 
 bs4 = pytest.importorskip("bs4", reason="beautifulsoup4 is not installed")

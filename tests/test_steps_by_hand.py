@@ -1,7 +1,8 @@
 """Small kernels and memory of a step, counted by hand: each sum is written out."""
 
-import hwdesign as hw
 import pytest
+
+import hwdesign as hw
 from hwdesign.models import config
 from hwdesign.models.steps import step
 

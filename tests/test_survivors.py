@@ -5,9 +5,10 @@ import json
 import math
 from importlib import resources
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign import cli
 from hwdesign.formulas import (
     attention,

@@ -5,16 +5,17 @@ from bisect import bisect_left, bisect_right
 from fractions import Fraction
 from pathlib import Path
 
-import hwdesign as hw
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import hwdesign as hw
 from hwdesign.formulas import tiling
 from hwdesign.formulas.tiling import cluster_efficiency
 from hwdesign.lessons.studies.staircase import Staircase, fit_staircase
 from hwdesign.models.sharding import Neighbours, Tier, best_tier
 from hwdesign.timing.silicon import slices
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 # Counted from aiconfigurator-core 0.12.0 by an independent reader, 2026-11-29: median and 90th percentile of t(m + 1) / t(m)
 # over the shapes with N x K >= 2^24 that were measured at both sizes.

@@ -10,10 +10,11 @@ from itertools import product
 from math import ceil, comb, inf
 
 import calibration_cases
-import hwdesign as hw
 import numpy as np
 import pytest
 from fit_calibration import fitted
+
+import hwdesign as hw
 from hwdesign.formulas.collectives import all_reduce_bytes, remote_copies
 from hwdesign.models import config
 from hwdesign.models.steps import Work

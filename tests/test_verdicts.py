@@ -1,8 +1,9 @@
 """What the last chapter shows: the gallery of verdicts, pairs of published servers, and its figures."""
 
-import hwdesign as hw
 import numpy as np
 import pytest
+
+import hwdesign as hw
 from hwdesign.advice.case import Case
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.lessons import figures
