@@ -183,12 +183,19 @@ def _quantity(name, value):
     return array if array.ndim else value
 
 
+def _amount(name, value):
+    array = finite(name, value)
+    if array.size and array.min() < 0:
+        raise ValueError(f"{name} must be >= 0, got {array.min():g}")
+    return array if array.ndim else value
+
+
 FIELDS = {
     "whole": count,
     "counts": lambda name, value: count(name, value, least=0),
     "sizes": _sizes,
     "positive": _quantity,
-    "shares": single,
+    "amounts": _amount,
     "flags": flag,
     "texts": text,
 }

@@ -9,7 +9,7 @@ DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128
 
 from dataclasses import dataclass
 
-from hwdesign._check import check_fields, choice, count, instance, listed
+from hwdesign._check import check_fields, choice, instance, listed, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,10 @@ class Precision:
 
     def __post_init__(self):
         texts = ("name", "label", "rate")
-        check_fields(self, texts=texts, positive=("bits",), counts=("scale_bits",))
-        sides = listed("block", self.block, int, "whole numbers, as in (1, 16)")
-        object.__setattr__(self, "block", tuple(count("block", side) for side in sides))
+        check_fields(self, texts=texts, positive=("bits",), amounts=("scale_bits",))
+        sides = listed("block", self.block, int | float, "numbers, as in (1, 16)")
+        positive(block=sides)
+        object.__setattr__(self, "block", sides)
 
     @property
     def block_size(self):
