@@ -40,7 +40,7 @@ def dims(**named):
 def vector(name, value):
     """A named list of whole numbers >= 1, or one of them, as a float64 array with one axis."""
     (array,) = dims(**{name: value})
-    if array.ndim > 1:
+    if array.ndim > 1 or not array.size:
         raise ValueError(f"{name} must be a number or a list of numbers, got {shown(value)}")
     return np.atleast_1d(array)
 
@@ -141,10 +141,15 @@ def listed(name, values, kind, like):
     return found
 
 
+def every(name, values, one):
+    """What `one` makes of the name and each of its values, as a tuple; one may stand alone."""
+    found = _walked(values)
+    return tuple(one(name, value) for value in ((values,) if found is None else found))
+
+
 def members(name, values, known):
     """Names out of `known` as a tuple; one of them may stand alone."""
-    found = _walked(values)
-    return tuple(choice(name, value, known) for value in ((values,) if found is None else found))
+    return every(name, values, lambda name, value: choice(name, value, known))
 
 
 def _walked(values):
@@ -196,6 +201,7 @@ FIELDS = {
     "sizes": _sizes,
     "positive": _quantity,
     "amounts": _amount,
+    "single": single,
     "flags": flag,
     "texts": text,
 }

@@ -9,7 +9,7 @@ import warnings
 import hwdesign as hw
 import numpy as np
 import pytest
-from hwdesign.measure import collectives, suite
+from hwdesign.measure import backends, collectives, machine, suite
 from hwdesign.measure.runs import Measurement
 
 resource = pytest.importorskip("resource")  # limits of memory and of time are those of Unix
@@ -40,7 +40,7 @@ NONSENSE = {
     "empty dict": {},
     "dict": {"nonsense": 1},
     "object": object(),
-    "class": int,
+    "class": str,
     "function": print,
     "date": np.datetime64("2026-01-01"),
     "zeros": np.zeros((2, 3)),
@@ -218,7 +218,7 @@ def complaint(call, argument, arguments):
     except (ValueError, FileNotFoundError) as error:
         text = str(error)
         told = text.split(" must")[0] if argument == "a" else text  # "a" is a word, too
-        named = re.search(rf"\b{argument}\b", told) or (argument == "source" and "config key" in text)
+        named = re.search(rf"\b{argument}\b", told) or (argument in ("source", "model") and "config key" in text)
         if not named or " must " not in text or len(text) > 1000:
             return f"{type(error).__name__}: {text[:200]} ({len(text)} characters)"
     except (Exception, Late) as error:
@@ -238,6 +238,9 @@ def test_every_public_name_is_in_the_table():
 def test_nonsense_is_refused_by_name(name, call, arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a text is also the name of a file
     monkeypatch.setattr(collectives, "_torch", lambda: None)  # no processes are started
+    monkeypatch.setattr(machine, "cpu_cache", lambda: (2.0**22, "set by the test"))  # soon exceeded
+    small = {"numpy": backends.Backend()}
+    monkeypatch.setattr(backends, "_known", lambda: small)
     monkeypatch.setattr(suite, "cases", lambda backend, quick: {"launch": lambda rounds: TAKEN})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
