@@ -51,7 +51,7 @@ def whole(**named):
 
 
 def count(name, value, most=EXACT, *, least=1):
-    """A named whole number from `least` to `most` as an int; a list is refused."""
+    """A named single whole number from `least` to `most`, as an int."""
     if type(value) is int and least <= value <= most:
         return value
     array = numbers(name, value)
@@ -184,14 +184,19 @@ def _sizes(name, value):
 
 
 def _quantity(name, value):
+    if type(value) in PLAIN and 0 < value < EXACT:
+        return value
     (array,) = positive(**{name: value})
     return array if array.ndim else value
 
 
 def _amount(name, value):
-    array = finite(name, value)
-    if array.size and array.min() < 0:
-        raise ValueError(f"{name} must be >= 0, got {array.min():g}")
+    if type(value) in PLAIN and 0 <= value < EXACT:
+        return value
+    array = numbers(name, value)
+    if array.size and not (array.min() >= 0 and array.max() < np.inf):
+        bad = ~((array >= 0) & (array < np.inf))
+        raise ValueError(f"{name} must be >= 0 and finite, got {_first(array, bad)}")
     return array if array.ndim else value
 
 
@@ -248,6 +253,8 @@ def numbers(name, value):
     """A named argument as a float64 array: whole or real numbers only, no text, truth values, dates
     or complex numbers.
     """
+    if type(value) is np.ndarray and value.dtype.char == "d":  # most of them are this already
+        return value
     try:
         array = np.asarray(value)
     except ValueError:  # a ragged list
