@@ -9,6 +9,8 @@ attention; Mamba-2, arXiv 2405.21060.
 
 from dataclasses import dataclass
 
+from hwdesign._check import check_fields, choice, instance
+
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
@@ -74,6 +76,12 @@ class SelfAttention:
     qk_norm: str | None = None
     sinks: bool = False
 
+    def __post_init__(self):
+        sizes = ("num_heads", "num_kv_heads", "head_dim", "window")
+        check_fields(self, sizes=sizes, none=("window",), flags=("qkv_bias", "out_bias", "sinks"))
+        if self.qk_norm is not None:
+            choice("qk_norm", self.qk_norm, ("head", "full"))
+
     @property
     def kind(self):
         """MHA, GQA or MQA, with the window if there is one."""
@@ -129,6 +137,10 @@ class LatentAttention:
     bias: bool = False
     window: int | None = None
 
+    def __post_init__(self):
+        sizes = ("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "window")
+        check_fields(self, sizes=sizes, none=("q_rank", "window"), flags=("bias",))
+
     @property
     def kind(self):
         """MLA."""
@@ -177,6 +189,10 @@ class Mamba2:
     bias: bool = False
     conv_bias: bool = True
     window: int | None = None
+
+    def __post_init__(self):
+        sizes = ("num_heads", "head_dim", "groups", "state", "conv", "window")
+        check_fields(self, sizes=sizes, none=("window",), flags=("bias", "conv_bias"))
 
     @property
     def kind(self):
@@ -235,6 +251,9 @@ class DenseFFN:
     gated: bool = True
     bias: bool = False
 
+    def __post_init__(self):
+        check_fields(self, sizes=("width",), flags=("gated", "bias"))
+
     @property
     def kind(self):
         """dense."""
@@ -275,6 +294,11 @@ class MoE:
     shared_gate: bool = False
     router_bias: bool = False
     router_correction: bool = False
+
+    def __post_init__(self):
+        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width",)
+        flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction")
+        check_fields(self, sizes=sizes, counts=counts, flags=flags)
 
     @property
     def kind(self):
@@ -329,6 +353,12 @@ class Block:
     ffn: DenseFFN | MoE | None
     norms: int = 2
     norm_bias: bool = False
+
+    def __post_init__(self):
+        mixers, parts = SelfAttention | LatentAttention | Mamba2 | None, DenseFFN | MoE | None
+        instance("mixer", self.mixer, mixers, "SelfAttention, LatentAttention, Mamba2 or None")
+        instance("ffn", self.ffn, parts, "DenseFFN, MoE or None")
+        check_fields(self, counts=("norms",), flags=("norm_bias",))
 
     @property
     def kind(self):
