@@ -2,13 +2,15 @@
 sequences are in flight.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import dims, positive, single, whole
-from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign._check import count, every, flag, instance, share, shown, vector, whole
+from hwdesign.catalogue.precision import named_recipe
 from hwdesign.formulas.pipeline import schedule, stage_layers
+from hwdesign.models.model import need_model
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
@@ -16,6 +18,7 @@ from hwdesign.timing.pipeline import block_times, stage_times
 
 # share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
 RESERVE = 0.1
+MOST_CHUNKS = 10_000  # of a prompt
 
 
 def decode_candidates(
@@ -43,7 +46,7 @@ def decode_candidates(
     recipes : str, Recipe or sequence of them
         Formats to try.
     gpus : sequence of int
-        Numbers of GPUs of one worker.
+        Numbers of GPUs of one worker, each at most 4096.
     batch : sequence of int
         Sequences in flight over the GPUs of a worker.
     input_tokens, output_tokens : int
@@ -69,7 +72,8 @@ def decode_candidates(
     Raises
     ------
     ValueError
-        If a number is out of range or a name is unknown.
+        If a number is out of range, a name is unknown, or there are more than ten million
+        candidates of one recipe.
 
     Notes
     -----
@@ -84,13 +88,12 @@ def decode_candidates(
     ((16,), 'bf16, 1 GPU, batch 1: attention tp 1, ffn tp 1')
     """
     input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
-    batch = np.atleast_1d(*dims(batch=batch))
-    reserve = single("reserve", reserve)
-    if not 0 <= reserve < 1:
-        raise ValueError(f"reserve must be >= 0 and < 1, got {reserve:g}")
+    batch, reserve = vector("batch", batch), share("reserve", reserve)
+    forms, together = every("recipes", recipes, named_recipe), flag("together", together)
+    if not forms:
+        raise ValueError("recipes must be a recipe or a list of recipes, got none")
     context, parts = int(np.ceil(input_tokens + output_tokens / 2)), []
-    for form in recipes if isinstance(recipes, list | tuple) else [recipes]:
-        form = as_recipe(form)
+    for form in forms:
         found = decode_sweep(
             model, device, form, batch=batch, context=context, gpus=gpus, kinds=kinds, wide=wide
         )
@@ -129,12 +132,17 @@ def candidate_text(candidates, i):
     candidates : dict
         From `decode_candidates`.
     i : int
-        Which of them.
+        Which of them; -1 is the last one.
 
     Returns
     -------
     str
         Formats, GPUs, batch and the two plans; ways of 1 are left out.
+
+    Raises
+    ------
+    ValueError
+        If `candidates` are none, or `i` is not the number of one.
 
     Examples
     --------
@@ -149,7 +157,15 @@ def candidate_text(candidates, i):
     >>> candidate_text(one, 0)
     'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
     """
-    count, (a, f) = (
+    columns = {"recipe", "gpus", "batch", "attention", "ffn"}
+    instance("candidates", candidates, Mapping, "what decode_candidates returns")
+    if not columns <= set(candidates):
+        raise ValueError(
+            f"candidates must have {', '.join(sorted(columns))}, got {shown(candidates)}"
+        )
+    rows = len(candidates["gpus"])
+    i = count("i", i, rows - 1, least=-rows)
+    gpus, (a, f) = (
         int(candidates["gpus"][i]),
         (candidates[part][i] for part in ("attention", "ffn")),
     )
@@ -161,7 +177,7 @@ def candidate_text(candidates, i):
         for p in (a, f)
     ]
     name = getattr(candidates["recipe"][i], "name", candidates["recipe"][i])
-    head = f"{name}, {count} GPU{'s' if count > 1 else ''}, batch {candidates['batch'][i]:.0f}"
+    head = f"{name}, {gpus} GPU{'s' if gpus > 1 else ''}, batch {candidates['batch'][i]:.0f}"
     return f"{head}: attention {ways[0]}, ffn {ways[1]}{' gather' if f.gather else ''}"
 
 
@@ -186,7 +202,8 @@ def prefill_workers(
     stages : sequence of int
         Numbers of stages.
     chunk : int
-        Largest chunk [token]; the prompt is cut into chunks of this size and a rest.
+        Largest chunk [token]; the prompt is cut into at most 10,000 chunks of this size and a
+        rest.
     reserve : float
         Share of the memory that stays free.
 
@@ -216,17 +233,22 @@ def prefill_workers(
     ([1, 4, 2, 8, 2, 8], True)
     """
     tokens, chunk = whole(tokens=tokens, chunk=chunk)
-    reserve, _ = single("reserve", reserve), positive(gpus=gpus, stages=stages)
+    if tokens > MOST_CHUNKS * chunk:
+        raise ValueError(
+            f"tokens must be at most {MOST_CHUNKS} chunks of chunk = {chunk}, got {tokens}"
+        )
+    reserve, layers = share("reserve", reserve), len(need_model(model).blocks)
+    gpus, stages = vector("gpus", gpus), every("stages", vector("stages", stages), count)
+    if max(stages) > layers:
+        raise ValueError(f"stages must be <= the {layers} layers of the model, got {max(stages)}")
     sizes = np.diff([*range(0, tokens, chunk), tokens])
     clock, rows = Clock(device, recipe), []
-    for attention, ffn in [
-        pair for n in np.atleast_1d(gpus).tolist() for pair in layouts(model, n) if _pure(*pair)
-    ]:
+    for attention, ffn in [pair for n in gpus for pair in layouts(model, n) if _pure(*pair)]:
         plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
         layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
         ends = np.cumsum(sizes)
         chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
-        for p in np.atleast_1d(stages).tolist():
+        for p in stages:
             cuts = np.cumsum(stage_layers(len(model.blocks), p))[:-1]
             times = np.stack([part.sum(axis=1) for part in np.split(layers, cuts, axis=1)], axis=1)
             done = schedule(times, send=sent if p > 1 else 0.0)[1][-1, -1]
