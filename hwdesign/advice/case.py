@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import whole
+from hwdesign._check import choice, instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
-from hwdesign.models.model import Model
+from hwdesign.models.model import PARTS, Model
 from hwdesign.models.steps import Plan, same_gpus, step
 from hwdesign.timing.estimate import decode_step, decode_steps
 from hwdesign.timing.layouts import layouts
@@ -55,7 +55,7 @@ def as_model(source):
     if not isinstance(source, str | os.PathLike | dict):
         raise ValueError(
             "model must be a Model, the path of a config.json or a shipped name, got "
-            f"{visible(repr(source))}"
+            f"{visible(shown(source))}"
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
@@ -140,10 +140,7 @@ class Case:
         batch, context = whole(batch=self.batch, context=self.context)
         model, plans = as_model(self.model), {"attention": self.attention, "ffn": self.ffn}
         for name, plan in plans.items():
-            if not isinstance(plan, Plan | None):
-                raise ValueError(
-                    f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}"
-                )
+            instance(name, plan, Plan | None, "a Plan, as in Plan(tp=8)")
         attention, ffn = (plan or Plan() for plan in plans.values())
         if attention.gpus != ffn.gpus:
             told = f"got {attention.gpus} and {ffn.gpus}: {plan_text(attention, ffn)}"
@@ -157,7 +154,9 @@ class Case:
         values = {
             "model": model,
             "device": as_device(self.device),
-            "recipe": as_recipe(self.recipe or model.quantization or "bf16"),
+            "recipe": as_recipe(
+                (model.quantization or "bf16") if self.recipe is None else self.recipe
+            ),
             "batch": batch,
             "context": context,
             "attention": attention,
@@ -216,6 +215,7 @@ class Case:
 
     def gain(self, other):
         """Share of the step that another case saves [dimensionless]."""
+        instance("other", other, Case, "a Case, as in Case(model='gpt2')")
         return 1 - other.seconds / self.seconds
 
     def layouts(self):
@@ -230,6 +230,7 @@ class Case:
         """This case under the fastest of these pairs of plans; None if none fits into memory,
         though its own plans do.
         """
+        pairs = listed("pairs", pairs, tuple, "pairs of Plan")
         load = {"batch": self.batch, "context": self.context}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
         fitted = self.breakdown.feasible if self.breakdown else any(s.feasible for s in steps)
@@ -241,6 +242,7 @@ class Case:
 
     def low(self, part):
         """Format of a part's weights."""
+        choice("part", part, PARTS)
         return (
             self.recipe.weights
             if part in self.model.low_precision_parts(self.recipe)

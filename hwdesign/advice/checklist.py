@@ -3,11 +3,14 @@
 import functools
 from dataclasses import dataclass, replace
 
+from hwdesign._check import count, every, instance, listed
 from hwdesign.advice.case import Case
 from hwdesign.advice.rules import RULES
 from hwdesign.advice.safe import visible
-from hwdesign.advice.verdict import RANK, Limits, percent
+from hwdesign.advice.verdict import GUIDELINES, RANK, Limits, Verdict, percent
 
+A_CASE = "a Case, as in Case(model='gpt2')"
+LIMITS = "Limits, as in Limits(warn=0.05, fail=0.2)"
 TITLES = {
     1: "Near-square matrices, no tiny N or K",
     2: "Dimensions in multiples of 128, better 256 or 512",
@@ -52,6 +55,11 @@ class Checklist:
     limits: Limits
     verdicts: tuple
 
+    def __post_init__(self):
+        instance("case", self.case, Case, A_CASE)
+        instance("limits", self.limits, Limits, LIMITS)
+        object.__setattr__(self, "verdicts", listed("verdicts", self.verdicts, Verdict, "Verdict"))
+
     @property
     def fits(self):
         """Whether weights and cache fit into memory; None where the plans cannot run the model."""
@@ -66,6 +74,7 @@ class Checklist:
 
     def status_without(self, ignored):
         """The status where the verdicts of some guidelines do not count; memory always does."""
+        ignored = every("ignored", ignored, lambda name, value: count(name, value, GUIDELINES))
         counted = [v.status for v in self.verdicts if v.guideline not in ignored and RANK[v.status]]
         return "fail" if self.fits is False else max(counted, key=RANK.get, default="ok")
 
@@ -159,14 +168,8 @@ def checklist(case, limits=None):
     >>> [v.status for v in checklist(case).verdicts]
     ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
     """
-    if not isinstance(case, Case):
-        raise ValueError(
-            f"case must be a Case, as in Case(model='gpt2'), got {visible(repr(case))}"
-        )
-    if not isinstance(limits, Limits | None):
-        raise ValueError(
-            f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}"
-        )
+    instance("case", case, Case, A_CASE)
+    instance("limits", limits, Limits | None, LIMITS)
     limits = limits or Limits()
     found = verdicts(case, limits)
     later = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix

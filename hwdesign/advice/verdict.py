@@ -9,12 +9,13 @@ row that is cut, heads that do not divide) "fail".
 
 from dataclasses import dataclass, field
 
-from hwdesign._check import single
+from hwdesign._check import check_fields, choice, count, instance, listed, single
 from hwdesign.advice.case import Case
 
 STATUSES = ("not applicable", "not modelled", "ok", "warn", "fail")
 MOST = 0.15  # change of the parameters beyond which a sibling is another model, and no fix
 RANK = dict(zip(STATUSES, (0, 0, 0, 1, 2), strict=True))
+GUIDELINES = 7
 
 
 def percent(share):
@@ -61,6 +62,10 @@ class Limits:
 
     def grade(self, cost, least="ok"):
         """Status of a cost, or `least` if that is worse."""
+        cost, least = (
+            cost if cost is None else single("cost", cost),
+            choice("least", least, STATUSES),
+        )
         by_cost = (
             "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
         )
@@ -88,6 +93,13 @@ class Fix:
     before: Case = field(repr=False)
     width: float = 0.0
     worsens: tuple = ()
+
+    def __post_init__(self):
+        check_fields(self, texts=("text",), single=("width",))
+        for name in ("case", "before"):
+            instance(name, getattr(self, name), Case, "a Case, as in Case(model='gpt2')")
+        like = "(guideline, status before, status after)"
+        object.__setattr__(self, "worsens", listed("worsens", self.worsens, tuple, like))
 
     @property
     def parameters(self):
@@ -125,6 +137,13 @@ class Finding:
     cost: float | None = None
     fix: Fix | None = None
 
+    def __post_init__(self):
+        texts = ("dimension", "value", "rule")
+        check_fields(self, texts=texts, single=("cost",), none=("cost",))
+        count("guideline", self.guideline, GUIDELINES)
+        choice("status", self.status, STATUSES)
+        instance("fix", self.fix, Fix | None, "a Fix or None")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -140,6 +159,12 @@ class Verdict:
     status: str
     reason: str
     findings: tuple = ()
+
+    def __post_init__(self):
+        check_fields(self, texts=("reason",))
+        count("guideline", self.guideline, GUIDELINES)
+        choice("status", self.status, STATUSES)
+        object.__setattr__(self, "findings", listed("findings", self.findings, Finding, "Finding"))
 
     @classmethod
     def of(cls, guideline, reason, findings=()):
