@@ -474,8 +474,9 @@ def test_one_gpu_needs_no_link(models):
 
 @pytest.mark.parametrize(
     ("bad", "says"),
-    [({"tokens": 0}, "tokens must be >= 1"), ({"chunk": 0}, "chunk must be >= 1"), ({"stages": 33}, "stages must be <= the 32 layers"),
-     ({"gpus": (0,)}, "gpus must be >= 1"), ({"tokens": [1, 2]}, "tokens must be one number"), ({"reserve": "x"}, "reserve must")],
+    [({"tokens": 0}, "tokens must be >= 1"), ({"chunk": 0}, "chunk must be >= 1"),
+     ({"stages": 33}, "stages must be <= the 32 layers"), ({"gpus": (0,)}, "gpus must be >= 1"),
+     ({"tokens": [1, 2]}, "tokens must be one number"), ({"reserve": "x"}, "reserve must")],
 )  # fmt: skip
 def test_what_is_no_prefill_worker_is_refused(models, bad, says):
     with pytest.raises(ValueError, match=says):

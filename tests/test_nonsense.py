@@ -66,9 +66,7 @@ TAKEN = Measurement(
     backend="numpy", software={"python": "3.11", "numpy": "2.0"}, taken_on="2026-01-31",
 )  # fmt: skip
 ROUND = {"backend": "numpy", "rounds": 1, "rotate": False}
-TABLE = hw.decode_candidates(
-    MODEL, "H100_SXM", "fp8", gpus=[2], batch=[1], input_tokens=100, output_tokens=10
-)
+TABLE = hw.decode_candidates(MODEL, "H100_SXM", "fp8", gpus=[2], batch=[1], input_tokens=100, output_tokens=10)
 SWEEP = {"seconds": np.array([[2.0], [1.0]]), "feasible": np.array([[True], [False]])}
 
 # A call of each public name that is quick and right.
@@ -248,3 +246,24 @@ def test_nonsense_is_refused_by_name(name, call, arguments, tmp_path, monkeypatc
         tried = [(a, kind, complaint(call, a, arguments | {a: value})) for a in arguments for kind, value in NONSENSE.items()]
     found = [f"{name}({argument}={kind}): {why}" for argument, kind, why in tried if why]
     assert not found, "\n".join(["", *found])
+
+
+BACKEND = backends.Backend()
+LARGE = {
+    "gpus": (lambda n: hw.layouts(MODEL, n), 100_000),
+    "most": (lambda n: hw.good_ways(4096, most=n), 1024),
+    "pp": (lambda n: hw.stage_layers(2**52, n), 100_000),
+    "tp": (lambda n: hw.Plan(tp=n), 100_000),
+    "width": (lambda n: hw.sheet_text(MODEL, n), 1000),
+    "rounds": (lambda n: hw.measure_copy(64, BACKEND, rounds=n), 1000),
+    "processes": (lambda n: hw.measure_collectives(n), 1024),
+    "tokens": (lambda n: hw.prefill_workers(**CALLS["prefill_workers"] | {"tokens": n}), 10_000),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_would_take_for_ever_is_refused_with_the_limit(name):
+    call, most = LARGE[name]
+    for number in (2**40, 2**52):
+        with limits(), pytest.raises(ValueError, match=f"^{name} must be (<=|at most) {most}"):
+            call(number)

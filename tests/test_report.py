@@ -330,7 +330,7 @@ def test_plans_that_cannot_run_are_a_finding_or_refused(monkeypatch):
     for form, check in (("json", assert_valid_json), ("sarif", assert_valid_sarif)):
         check(render([report], form))
     monkeypatch.setattr(
-        report_facts, "checklist", lambda case, limits: report_facts.Checklist(case=case, limits=None, verdicts=())
+        report_facts, "checklist", lambda case, limits: report_facts.Checklist(case=case, limits=Limits(), verdicts=())
     )
     with pytest.raises(
         ValueError, match="plans must be able to run the model, got --attention tp=8 --ffn tp=8: attention tp must"

@@ -62,10 +62,8 @@ class Limits:
 
     def grade(self, cost, least="ok"):
         """Status of a cost, or `least` if that is worse."""
-        cost, least = (
-            cost if cost is None else single("cost", cost),
-            choice("least", least, STATUSES),
-        )
+        choice("least", least, STATUSES)
+        cost = None if cost is None else single("cost", cost)
         by_cost = (
             "ok" if cost is None or cost < self.warn else "warn" if cost < self.fail else "fail"
         )

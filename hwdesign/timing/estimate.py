@@ -353,10 +353,9 @@ def decode_step(
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
-    clock, (batch, context) = (
-        Clock(device, recipe, ideal, framework),
-        dims(batch=batch, context=context),
-    )
+    batch, context = dims(batch=batch, context=context)
+    same_shape(batch=batch, context=context)
+    clock = Clock(device, recipe, ideal, framework)
     return _time(model, clock, batch, context, 1, attention, ffn, wide, expert_kernel)
 
 
@@ -527,7 +526,8 @@ def prefill_step(
     (batch, context), before = dims(batch=batch, context=context), numbers("cached", cached)
     if not ((before >= 0) & (before == np.floor(before))).all():
         raise ValueError(f"cached must be a whole number >= 0, got {shown(cached)}")
-    new = np.subtract(*same_shape(context=context, cached=before))
+    same_shape(batch=batch, context=context, cached=before)
+    new = context - before
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import count, dims, instance, members, shown, vector
+from hwdesign._check import count, dims, instance, members, same_shape, shown, vector
 from hwdesign.models.model import need_model
 from hwdesign.models.steps import Plan, attention_part, feed_forward_part
 from hwdesign.timing.estimate import decode_steps
 
-MOST_GPUS = 4096  # whose layouts are tried one by one
+MOST_GPUS = 100_000  # whose layouts are tried one by one
 MOST_STEPS = 10_000_000  # of a sweep: layouts times batches and contexts
 KINDS = ("tensor", "data", "cache")  # of attention plans
 
@@ -48,7 +48,7 @@ def layouts(model, gpus):
     model : Model
         What runs.
     gpus : int
-        GPUs, at most 4096.
+        GPUs, at most 100,000.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def layouts(model, gpus):
     Raises
     ------
     ValueError
-        If `gpus` is no whole number from 1 to 4096.
+        If `gpus` is no whole number from 1 to 100,000.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     context : array_like of int, broadcastable
         Tokens that each sees [token].
     gpus : sequence of int
-        Numbers of GPUs, each at most 4096.
+        Numbers of GPUs, each at most 100,000.
     kinds : sequence of str
         Kinds of attention plans, see `attention_kind`.
     wide : sequence of str
@@ -156,7 +156,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
         if attention_kind(pair[0]) in kinds
     ]
     batch, context = dims(batch=batch, context=context)
-    points = np.broadcast(batch, context).size
+    points = same_shape(batch=batch, context=context)[0].size
     if len(pairs) * points > MOST_STEPS:
         raise ValueError(
             f"gpus, batch and context must make at most {MOST_STEPS} steps, got {len(pairs)} "

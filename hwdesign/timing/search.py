@@ -46,7 +46,7 @@ def decode_candidates(
     recipes : str, Recipe or sequence of them
         Formats to try.
     gpus : sequence of int
-        Numbers of GPUs of one worker, each at most 4096.
+        Numbers of GPUs of one worker, each at most 100,000.
     batch : sequence of int
         Sequences in flight over the GPUs of a worker.
     input_tokens, output_tokens : int
