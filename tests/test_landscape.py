@@ -356,7 +356,7 @@ def test_kinds_are_left_out_of_the_search(models):
         assert {attention_kind(p) for p in found["attention"]} == set(np.atleast_1d(kinds).tolist())
     for bad, says in (({"kinds": ("date",)}, "kinds .*'date'"), ({"reserve": [0.1]}, "reserve must be one number"),
                       ({"batch": [0]}, "batch must be >= 1"), ({"output_tokens": [1, 2]}, "output_tokens must be one number"),
-                      ({"recipes": ["fp9"]}, "recipe must be one of"), ({"gpus": (0,)}, "gpus must be >= 1")):  # fmt: skip
+                      ({"recipes": ["fp9"]}, "recipes must be one of"), ({"gpus": (0,)}, "gpus must be >= 1")):  # fmt: skip
         with pytest.raises(ValueError, match=says):
             hw.decode_candidates(models["llama-3.1-8b"], "H100_SXM", **({"recipes": "fp8"} | load | bad))
 
@@ -475,8 +475,9 @@ def test_one_gpu_needs_no_link(models):
 
 @pytest.mark.parametrize(
     ("bad", "says"),
-    [({"tokens": 0}, "tokens must be >= 1"), ({"chunk": 0}, "chunk must be >= 1"), ({"stages": 33}, "pp must be <= layers = 32"),
-     ({"gpus": (0,)}, "gpus must be > 0"), ({"tokens": [1, 2]}, "tokens must be one number"), ({"reserve": "x"}, "reserve must")],
+    [({"tokens": 0}, "tokens must be >= 1"), ({"chunk": 0}, "chunk must be >= 1"),
+     ({"stages": 33}, "stages must be <= the 32 layers"), ({"gpus": (0,)}, "gpus must be >= 1"),
+     ({"tokens": [1, 2]}, "tokens must be one number"), ({"reserve": "x"}, "reserve must")],
 )  # fmt: skip
 def test_what_is_no_prefill_worker_is_refused(models, bad, says):
     with pytest.raises(ValueError, match=says):

@@ -375,7 +375,9 @@ def test_plans_that_cannot_run_are_a_finding_or_refused(monkeypatch):
         assert render([report], form).count("must divide") == 2  # in the head and in the verdict that it is about
     for form, check in (("json", assert_valid_json), ("sarif", assert_valid_sarif)):
         check(render([report], form))
-    monkeypatch.setattr("hwdesign.advice.judge.checklist", lambda case, limits: hw.Checklist(case=case, limits=None, verdicts=()))
+    monkeypatch.setattr(
+        "hwdesign.advice.judge.checklist", lambda case, limits: hw.Checklist(case=case, limits=Limits(), verdicts=())
+    )
     with pytest.raises(
         ValueError, match="plans must be able to run the model, got --attention tp=8 --ffn tp=8: attention tp must"
     ):

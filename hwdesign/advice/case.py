@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import whole
+from hwdesign._check import choice, instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
-from hwdesign.models.model import Model
+from hwdesign.models.model import PARTS, Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.timing.estimate import decode_step, decode_steps
 from hwdesign.timing.layouts import layouts
@@ -47,7 +47,7 @@ def as_model(source):
     if not isinstance(source, str | os.PathLike | dict):
         raise ValueError(
             "model must be a Model, the path of a config.json or a shipped name, got "
-            f"{visible(repr(source))}"
+            f"{visible(shown(source))}"
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
@@ -132,7 +132,9 @@ class Case:
         values = {
             "model": model,
             "device": as_device(self.device),
-            "recipe": as_recipe(self.recipe or model.quantization or "bf16"),
+            "recipe": as_recipe(
+                (model.quantization or "bf16") if self.recipe is None else self.recipe
+            ),
             "batch": batch,
             "context": context,
             "attention": attention,
@@ -193,6 +195,7 @@ class Case:
 
     def gain(self, other):
         """Share of the step that another case saves [dimensionless]."""
+        instance("other", other, Case, "a Case, as in Case(model='gpt2')")
         return 1 - other.seconds / self.seconds
 
     def layouts(self):
@@ -207,6 +210,7 @@ class Case:
         """This case under the fastest of these pairs of plans; None if none fits into memory,
         though its own plans do.
         """
+        pairs = listed("pairs", pairs, tuple, "pairs of Plan")
         load = {"batch": self.batch, "context": self.context}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
         if self.breakdown is None:
@@ -224,6 +228,7 @@ class Case:
 
     def low(self, part):
         """Format of a part's weights."""
+        choice("part", part, PARTS)
         if part in self.model.low_precision_parts(self.recipe):
             return self.recipe.weights
         return as_recipe("bf16").weights
@@ -232,8 +237,7 @@ class Case:
 def _plans(attention, ffn):
     """Both plans of a case, one GPU where there is none; refuses pairs that cannot be."""
     for name, plan in (("attention", attention), ("ffn", ffn)):
-        if not isinstance(plan, Plan | None):
-            raise ValueError(f"{name} must be a Plan, as in Plan(tp=8), got {visible(repr(plan))}")
+        instance(name, plan, Plan | None, "a Plan, as in Plan(tp=8)")
     attention, ffn = attention or Plan(), ffn or Plan()
     if attention.gpus != ffn.gpus:
         raise ValueError(

@@ -5,10 +5,19 @@ makes worse.
 import functools
 from dataclasses import dataclass, replace
 
+from hwdesign._check import count, every, instance, listed
 from hwdesign.advice.case import Case
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.safe import visible
-from hwdesign.advice.verdict import RANK, Limits, percent, worst
+from hwdesign.advice.verdict import RANK, Limits, Verdict, percent, worst
+
+A_CASE = "a Case, as in Case(model='gpt2')"
+LIMITS = "Limits, as in Limits(warn=0.05, fail=0.2)"
+
+
+def _number(name, value):
+    """The number of a guideline."""
+    return count(name, value, max(GUIDELINES))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -35,6 +44,11 @@ class Checklist:
     limits: Limits
     verdicts: tuple
 
+    def __post_init__(self):
+        instance("case", self.case, Case, A_CASE)
+        instance("limits", self.limits, Limits, LIMITS)
+        object.__setattr__(self, "verdicts", listed("verdicts", self.verdicts, Verdict, "Verdict"))
+
     @property
     def fits(self):
         """Whether weights and cache fit into memory; None where the plans cannot run the model."""
@@ -51,6 +65,7 @@ class Checklist:
 
     def status_without(self, ignored):
         """The status where the verdicts of some guidelines do not count; memory always does."""
+        ignored = every("ignored", ignored, _number)
         if self.fits is False:
             return "fail"
         return worst(
@@ -134,14 +149,8 @@ def checklist(case, limits=None):
     >>> [v.status for v in checklist(case).verdicts]
     ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
     """
-    if not isinstance(case, Case):
-        raise ValueError(
-            f"case must be a Case, as in Case(model='gpt2'), got {visible(repr(case))}"
-        )
-    if not isinstance(limits, Limits | None):
-        raise ValueError(
-            f"limits must be Limits, as in Limits(warn=0.05, fail=0.2), got {visible(repr(limits))}"
-        )
+    instance("case", case, Case, A_CASE)
+    instance("limits", limits, Limits | None, LIMITS)
     limits = limits or Limits()
     before = verdicts(case, limits)
     judged = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix

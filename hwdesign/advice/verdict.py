@@ -9,11 +9,12 @@ row that is cut, heads that do not divide) "fail".
 
 from dataclasses import dataclass, field
 
-from hwdesign._check import single
+from hwdesign._check import check_fields, choice, count, instance, listed, single
 from hwdesign.advice.case import Case
 
 RANK = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
 STATUSES = tuple(RANK)
+MOST_GUIDELINES = 99
 MOST = 0.15  # change of the parameters beyond which a sibling is another model, and no fix
 
 
@@ -71,6 +72,8 @@ class Limits:
 
     def grade(self, cost, least="ok"):
         """Status of a cost, or `least` if that is worse."""
+        choice("least", least, STATUSES)
+        cost = None if cost is None else single("cost", cost)
         if cost is None or cost < self.warn:
             by_cost = "ok"
         elif cost < self.fail:
@@ -109,6 +112,13 @@ class Fix:
     width: float = 0.0
     worsens: tuple = ()
 
+    def __post_init__(self):
+        check_fields(self, texts=("text",), single=("width",))
+        for name in ("case", "before"):
+            instance(name, getattr(self, name), Case, "a Case, as in Case(model='gpt2')")
+        like = "(guideline, status before, status after)"
+        object.__setattr__(self, "worsens", listed("worsens", self.worsens, tuple, like))
+
     @property
     def parameters(self):
         """Parameters that it adds, as a share [dimensionless]."""
@@ -122,6 +132,12 @@ class Fix:
         if self.case.seconds is None or self.before.seconds is None:
             return None
         return self.case.seconds / self.before.seconds - 1
+
+
+def _number(guideline):
+    """The number of a guideline, None before the table of guidelines gives it."""
+    if guideline is not None:
+        count("guideline", guideline, MOST_GUIDELINES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +177,13 @@ class Finding:
     fix: Fix | None = None
     subject: str | None = None
 
+    def __post_init__(self):
+        texts = ("dimension", "value", "rule")
+        check_fields(self, texts=texts, single=("cost",), none=("cost",))
+        _number(self.guideline)
+        choice("status", self.status, STATUSES)
+        instance("fix", self.fix, Fix | None, "a Fix or None")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -187,6 +210,12 @@ class Verdict:
     status: str
     reason: str
     findings: tuple = ()
+
+    def __post_init__(self):
+        check_fields(self, texts=("reason",))
+        _number(self.guideline)
+        choice("status", self.status, STATUSES)
+        object.__setattr__(self, "findings", listed("findings", self.findings, Finding, "Finding"))
 
     @classmethod
     def of(cls, reason, findings=()):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from importlib import resources
 from types import MappingProxyType
 
-from hwdesign._check import choice
-from hwdesign.catalogue.precision import precision
+from hwdesign._check import check_fields, choice, instance, positive, text
+from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas import roofline
 
 TEXTS = ("form_factor", "reported_name")  # fields that are no numbers
@@ -75,8 +75,19 @@ class Device:
     l2: float | None = None  # [byte]
 
     def __post_init__(self):
+        optional = ("link_bandwidth", "link_latency", "l2")
+        check_fields(
+            self,
+            none=(*optional, "link_domain", "sms"),
+            texts=("name", "form_factor"),
+            positive=("memory_bandwidth", "memory_capacity", *optional),
+            whole=("link_domain", "sms"),
+        )
         for name in ("dense_peak", "sparse_peak"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+            peaks = instance(name, getattr(self, name), Mapping, "a mapping of format to FLOP/s")
+            for fmt, peak in peaks.items():
+                positive(**{f"{name} of {text(name, fmt)}": peak})
+            object.__setattr__(self, name, MappingProxyType(dict(peaks)))
 
     def __reduce__(self):  # a read-only mapping cannot be pickled
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -84,22 +95,22 @@ class Device:
             values | {name: dict(values[name]) for name in ("dense_peak", "sparse_peak")},
         )
 
-    def peak_flops(self, fmt):
+    def peak_flops(self, precision):
         """Dense peak of a number format [FLOP/s]; a `ValueError` lists the formats this device
         multiplies.
         """
-        rate = precision(fmt).rate
-        if rate not in self.dense_peak:
+        fmt = as_precision(precision)
+        if fmt.rate not in self.dense_peak:
             raise ValueError(
                 f"precision must be one {self.name} has a dense peak for "
                 f"({', '.join(self.dense_peak)}), "
-                f"got {precision(fmt).name!r}, which multiplies at the {rate!r} rate"
+                f"got {fmt.name!r}, which multiplies at the {fmt.rate!r} rate"
             )
-        return self.dense_peak[rate]
+        return self.dense_peak[fmt.rate]
 
-    def ridge(self, fmt):
+    def ridge(self, precision):
         """Ridge point of a number format: dense peak over memory bandwidth [FLOP/byte]."""
-        return float(roofline.ridge(self.peak_flops(fmt), self.memory_bandwidth))
+        return float(roofline.ridge(self.peak_flops(precision), self.memory_bandwidth))
 
 
 def _revive(values):
@@ -170,12 +181,12 @@ def device_names():
     return tuple(_devices())
 
 
-def device(name):
+def device(device):
     """Device by name; a `Device` is returned as it is.
 
     Parameters
     ----------
-    name : str or Device
+    device : str or Device
         Name as in `device_names()`, upper or lower case, with blank, hyphen or underscore. "H100"
         and "A100" do not say which form factor is meant: they give the SXM module with a
         `UserWarning` that says so.
@@ -199,18 +210,18 @@ def device(name):
     >>> device("h100 sxm").peak_flops("bf16") / 1e12
     989.0
     """
-    if isinstance(name, Device):
-        return name
-    key = _key(name) if isinstance(name, str) else name
+    if isinstance(device, Device):
+        return device
+    key = _key(device) if isinstance(device, str) else device
     if isinstance(key, str) and key in AMBIGUOUS:
         taken, why = AMBIGUOUS[key]
         warnings.warn(
-            f"device {name!r} does not name a form factor: taking {taken} ({why})",
+            f"device {device!r} does not name a form factor: taking {taken} ({why})",
             UserWarning,
             stacklevel=2,
         )
-        name = taken
-    return choice("device", name, _devices(), normal=_key)
+        device = taken
+    return choice("device", device, _devices(), normal=_key)
 
 
 def _key(name):

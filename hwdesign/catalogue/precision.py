@@ -9,7 +9,7 @@ DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128
 
 from dataclasses import dataclass
 
-from hwdesign._check import choice
+from hwdesign._check import check_fields, choice, instance, listed, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,13 @@ class Precision:
     block: tuple[int, ...] = ()  # [element]
     scale_bits: int = 0  # [bit]
     rate: str
+
+    def __post_init__(self):
+        texts = ("name", "label", "rate")
+        check_fields(self, texts=texts, positive=("bits",), amounts=("scale_bits",))
+        sides = listed("block", self.block, int | float, "numbers, as in (1, 16)")
+        positive(block=sides)
+        object.__setattr__(self, "block", sides)
 
     @property
     def block_size(self):
@@ -129,6 +136,11 @@ class Recipe:
     kv_cache: Precision
     math: Precision
 
+    def __post_init__(self):
+        check_fields(self, texts=("name",))
+        for part in ("weights", "activations", "outputs", "kv_cache", "math"):
+            instance(part, getattr(self, part), Precision, "a Precision, as precision('fp8')")
+
     @property
     def operand_bytes(self):
         """Element sizes as keywords of the roofline formulas: a (inputs), b (weights), c (outputs)
@@ -162,12 +174,12 @@ RECIPES = {
 }
 
 
-def precision(name):
+def precision(precision):
     """Number format by name; a `Precision` is returned as it is.
 
     Parameters
     ----------
-    name : str or Precision
+    precision : str or Precision
         Name as in `PRECISIONS`, upper or lower case.
 
     Returns
@@ -189,19 +201,49 @@ def precision(name):
     >>> precision("NVFP4").bytes
     0.5625
     """
-    return (
-        name
-        if isinstance(name, Precision)
-        else choice("precision", name, PRECISIONS, normal=str.lower)
-    )
+    return named_precision("precision", precision)
 
 
-def recipe(name):
+def named_precision(name, value):
+    """A format that an argument of another name gives.
+
+    Parameters
+    ----------
+    name : str
+        Argument to name in an error.
+    value : str or Precision
+        As `precision` takes it.
+
+    Returns
+    -------
+    Precision
+        The format; its sizes are in [bit] and [byte].
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    Source: see the head of this module.
+
+    Examples
+    --------
+    >>> named_precision("conv", "bf16").bytes
+    2.0
+    """
+    if isinstance(value, Precision):
+        return value
+    return choice(name, value, PRECISIONS, normal=str.lower)
+
+
+def recipe(recipe):
     """Recipe by name; a `Recipe` is returned as it is.
 
     Parameters
     ----------
-    name : str or Recipe
+    recipe : str or Recipe
         One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2".
 
     Returns
@@ -227,4 +269,38 @@ def recipe(name):
     >>> recipe("nvfp4").operand_bytes
     {'a': 0.5625, 'b': 0.5625, 'c': 2.0}
     """
-    return name if isinstance(name, Recipe) else choice("recipe", name, RECIPES, normal=str.lower)
+    return named_recipe("recipe", recipe)
+
+
+def named_recipe(name, value):
+    """A recipe that an argument of another name gives.
+
+    Parameters
+    ----------
+    name : str
+        Argument to name in an error.
+    value : str or Recipe
+        As `recipe` takes it.
+
+    Returns
+    -------
+    Recipe
+        Its formats [byte per element].
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    Source: see the head of this module.
+
+    Examples
+    --------
+    >>> named_recipe("recipes", "fp8").name
+    'fp8'
+    """
+    if isinstance(value, Recipe):
+        return value
+    return choice(name, value, RECIPES, normal=str.lower)

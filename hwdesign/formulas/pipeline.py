@@ -218,7 +218,7 @@ def idle_share(times, *, send=0.0):
     return scalar_or_array(1 - times.sum((-1, -2)) / (times.shape[-1] * whole_time))
 
 
-MOST_STAGES = 100_000  # of a pipeline
+MOST_STAGES = 100_000  # of a pipeline, whose layers are listed one by one
 EXTRA = ("first", "middle", "last")  # where engines put layers that do not divide
 
 
@@ -228,7 +228,7 @@ def stage_layers(layers, pp, *, extra="first"):
     Parameters
     ----------
     layers, pp : int
-        Layers of the model and pipeline stages, ``pp <= layers``.
+        Layers of the model and pipeline stages, ``pp <= layers`` and at most 100,000.
     extra : str
         Which stages take one more where it does not divide: the "first" (TensorRT-LLM), the "last"
         (SGLang), or the "middle" ones, counted from the last but one forwards (vLLM), since the

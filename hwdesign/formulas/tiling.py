@@ -35,8 +35,9 @@ def pad(size, multiple):
     (50304.0, 0.0)
     """
     (multiple,), size = dims(multiple=multiple), numbers("size", size)
-    if not ((size >= 0) & (size == np.floor(size)) & np.isfinite(size)).all():
-        raise ValueError(f"size must be a whole number >= 0, got {size}")
+    bad = ~((size >= 0) & (size == np.floor(size)) & np.isfinite(size))
+    if bad.any():
+        raise ValueError(f"size must be a whole number >= 0, got {size[bad].flat[0]:g}")
     return scalar_or_array(np.ceil(size / multiple) * multiple)
 
 
@@ -70,7 +71,7 @@ def tile_efficiency(m, n, *, tile_m, tile_n):
     >>> round(float(tile_efficiency(512, 4097, tile_m=128, tile_n=512)), 3)
     0.889
     """
-    m, n = dims(m=m, n=n)
+    m, n, tile_m, tile_n = dims(m=m, n=n, tile_m=tile_m, tile_n=tile_n)
     return scalar_or_array(m * n / (pad(m, tile_m) * pad(n, tile_n)))
 
 

@@ -4,8 +4,9 @@ cache.
 
 import numpy as np
 
-from hwdesign._check import whole
+from hwdesign._check import choice, whole
 from hwdesign.measure.backends import as_backend
+from hwdesign.measure.runs import ELEMENT_BYTES
 
 
 def measure_attention(
@@ -34,7 +35,7 @@ def measure_attention(
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
-        Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
+        Rounds of 9 to 60 repeats, at most 1000; the best one counts, see `runs.combine`.
     rotate : bool
         Whether each call finds its cache in memory; False leaves it in the device's cache if it
         fits, and a flag says so.
@@ -64,7 +65,7 @@ def measure_attention(
     batch, context, heads, kv_heads, head_dim = sizes
     if heads % kv_heads:
         raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
-    if precision in ("fp8", "nvfp4"):
+    if choice("precision", precision, tuple(ELEMENT_BYTES)) in ("fp8", "nvfp4"):
         raise ValueError(
             f"precision must be one of fp64, fp32, bf16, fp16 for attention, got {precision!r}"
         )

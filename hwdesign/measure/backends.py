@@ -19,7 +19,7 @@ import sys
 
 import numpy as np
 
-from hwdesign._check import choice, whole
+from hwdesign._check import choice, count, flag
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.measure import machine
 from hwdesign.measure.runs import ELEMENT_BYTES, Measurement, Skipped, combine
@@ -30,6 +30,7 @@ COLD = 4  # working set over cache
 CACHE = 2.0**27  # of a GPU, taken where nobody says how large it is [byte]
 ALIGN = 256  # of an operand [byte]
 COPIES = {"cpu": 4096, "cuda": 1024}  # most sets of operands
+MOST_ROUNDS = 1000  # of a measurement
 RANDOM = 1_000_003  # random numbers before they repeat
 OUTPUT = {
     "fp64": "fp64",
@@ -195,7 +196,8 @@ class Backend:
         reason.
         """
         choice("precision", precision, ELEMENT_BYTES)
-        label, (rounds,) = f"{operation} {precision}", whole(rounds=rounds)
+        rounds, rotate = count("rounds", rounds, MOST_ROUNDS), flag("rotate", rotate)
+        label = f"{operation} {precision}"
         if precision not in self.precisions:
             return Skipped(
                 operation=label,

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hwdesign._check import dims, whole
+from hwdesign._check import count, dims, shown, single
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.runs import COLLECTIVES, Measurement, Skipped, combine, load_run, save_run
 from hwdesign.measure.timer import time_calls
@@ -28,6 +28,7 @@ SIZES = {
     "gloo": [2**12, 2**18, 2**23],
     "nccl": [2**14, 2**18, 2**22, 2**26, 2**30],
 }  # of the whole tensor [byte]
+MOST_PROCESSES = 1024
 HOW = "start it with: torchrun --nproc-per-node 2 -m hwdesign.measure.collectives"
 
 
@@ -38,7 +39,7 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
     Parameters
     ----------
     processes : int
-        Ranks, at least 2: on GPUs one each, on a CPU as many as you like.
+        Ranks, at least 2 and at most 1024: on GPUs one each, on a CPU as many as you like.
     sizes : sequence of int, optional
         Sizes of the whole tensor [byte]; rounded up to a whole number of FP32 elements a rank.
     timeout : float
@@ -66,12 +67,14 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
     ...
     ValueError: processes must be >= 2, got 1
     """
-    (processes,) = whole(processes=processes)
+    processes = count("processes", processes, MOST_PROCESSES)
     if processes < 2:
         raise ValueError(f"processes must be >= 2, got {processes}")
     words = dims(sizes=[] if sizes is None else sizes)[0]
     if words.ndim != 1:
-        raise ValueError(f"sizes must be a list of numbers, got {sizes!r}")
+        raise ValueError(f"sizes must be a list of numbers, got {shown(sizes)}")
+    if single("timeout", timeout) <= 0:
+        raise ValueError(f"timeout must be > 0, got {timeout}")
     if not _torch():
         return [
             Skipped(

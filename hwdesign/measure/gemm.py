@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import whole
+from hwdesign._check import choice, whole
 from hwdesign.measure.backends import as_backend
-from hwdesign.measure.runs import Measurement
+from hwdesign.measure.runs import ELEMENT_BYTES, Measurement
 from hwdesign.units import fmt
 
 PATCH = 8  # rows and columns of a sampled patch of outputs
@@ -36,7 +36,7 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
-        Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
+        Rounds of 9 to 60 repeats, at most 1000; the best one counts, see `runs.combine`.
     rotate : bool
         Whether each call finds its operands in memory; False leaves them in the cache if they fit,
         and a flag says so.
@@ -62,6 +62,7 @@ def measure_gemm(m, n, k, precision="bf16", backend=None, *, rounds=5, rotate=Tr
     (524288.0, True)
     """
     m, n, k = whole(m=m, n=n, k=k)
+    choice("precision", precision, ELEMENT_BYTES)
     backend, multiple = as_backend(backend), MULTIPLE.get(precision, 1)
     if n % multiple or k % multiple:
         raise ValueError(
@@ -102,7 +103,7 @@ def measure_copy(elements, backend=None, *, rounds=5, rotate=True):
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
-        Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
+        Rounds of 9 to 60 repeats, at most 1000; the best one counts, see `runs.combine`.
     rotate : bool
         Whether each call finds its source in memory; False leaves it in the cache if it fits, and a
         flag says so.
@@ -138,7 +139,7 @@ def measure_launch(backend=None, *, rounds=5):
     backend : str or Backend, optional
         One of `available()`; by default the fastest.
     rounds : int
-        Rounds of 9 to 60 repeats; the best one counts, see `runs.combine`.
+        Rounds of 9 to 60 repeats, at most 1000; the best one counts, see `runs.combine`.
 
     Returns
     -------

@@ -8,13 +8,14 @@ file without them cannot be loaded.
 import datetime
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from hwdesign._check import choice
+from hwdesign._check import choice, instance, listed, shown, text
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.formulas import attention, collectives, roofline
@@ -402,7 +403,7 @@ def save_run(path, measurements, *, machine):
     Raises
     ------
     ValueError
-        If nothing was measured or the machine has no name.
+        If nothing was measured, the machine has no name or the file cannot be written.
 
     Notes
     -----
@@ -416,11 +417,14 @@ def save_run(path, measurements, *, machine):
     ...
     ValueError: measurements must hold at least one Measurement, got none
     """
+    instance("path", path, str | os.PathLike, "a path")
+    kinds = Measurement | Skipped
+    measurements = listed("measurements", measurements, kinds, "Measurement or Skipped")
     taken = [m for m in measurements if isinstance(m, Measurement)]
     left = [s for s in measurements if isinstance(s, Skipped)]
     if not taken:
         raise ValueError("measurements must hold at least one Measurement, got none")
-    if not str(machine).strip():
+    if not text("machine", machine).strip():
         raise ValueError("machine must be a name in words, got an empty one")
     rows = [{f.name: _plain(getattr(m, f.name)) for f in fields(m)} for m in taken]
     common = {
@@ -435,17 +439,22 @@ def save_run(path, measurements, *, machine):
             row.pop(name)
     head = {
         "format": FORMAT,
-        "machine": str(machine),
+        "machine": machine,
         "spread": SPREAD,
         **common,
         "software": software,
     }
     lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
     skips = json.dumps([vars(s) for s in left], ensure_ascii=False)
-    text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
-    Path(path).write_text(
-        f'{text},\n "skipped": {skips},\n "measurements": [\n  {lines}\n ]\n}}\n', encoding="utf-8"
-    )
+    start = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
+    full = f'{start},\n "skipped": {skips},\n "measurements": [\n  {lines}\n ]\n}}\n'
+    try:
+        Path(path).write_text(full, encoding="utf-8")
+    except (OSError, ValueError) as error:  # a folder, no rights, a null character
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(
+            f"path must be a file that can be written, got {shown(str(path))}: {why}"
+        ) from None
 
 
 def _plain(value):
@@ -512,6 +521,7 @@ def load_run(path):
     >>> len(run.select("gemm")) > 0
     True
     """
+    instance("path", path, str | os.PathLike, f"a file or one of {', '.join(shipped_runs())}")
     shipped = str(path) in shipped_runs()
     file = (
         resources.files("hwdesign.measure").joinpath("data", f"{path}.json")
@@ -519,9 +529,9 @@ def load_run(path):
         else Path(str(path))
     )
     label = Path(str(path)).name
-    if not file.is_file():
+    if not _is_file(file):
         raise ValueError(
-            f"path must be a file or one of {', '.join(shipped_runs())}, got {str(path)!r}"
+            f"path must be a file or one of {', '.join(shipped_runs())}, got {shown(str(path))}"
         )
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -537,6 +547,13 @@ def load_run(path):
         )
     measurements = tuple(_read(label, i, common, software, row) for i, row in enumerate(rows, 1))
     return Run(machine=machine, measurements=measurements, skipped=skipped)
+
+
+def _is_file(path):
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long a name, a null character
+        return False
 
 
 def _read(label, i, common, software, row):

@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import replace
 
+from hwdesign._check import flag, shown, single
 from hwdesign.formulas.roofline import ridge
 from hwdesign.measure.attention import measure_attention
 from hwdesign.measure.backends import as_backend
@@ -195,6 +196,11 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
     list of Measurement or Skipped
         Times [s] and spreads over the passes, flagged where they cannot be trusted.
 
+    Raises
+    ------
+    ValueError
+        If the backend is not here or `limit` is negative.
+
     Notes
     -----
     Source: own machine.
@@ -206,7 +212,11 @@ def run_suite(backend=None, *, quick=False, limit=None, progress=None):
     ...
     ValueError: backend must be one of ...
     """
-    backend = as_backend(backend)
+    backend, quick = as_backend(backend), flag("quick", quick)
+    if limit is not None and single("limit", limit) < 0:
+        raise ValueError(f"limit must be >= 0, got {limit}")
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of a line of text, got {shown(progress)}")
     todo, taken, start, others = cases(backend, quick=quick), {}, time.monotonic(), _others()
     limit = LIMIT[backend.kind] / (4 if quick else 1) if limit is None else limit
     for i in range(PASSES[1]):

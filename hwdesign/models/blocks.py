@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hwdesign._check import shown
+from hwdesign._check import check_fields, choice, instance
 from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
 from hwdesign.formulas.tiling import head_sharding, pad
@@ -55,6 +55,12 @@ class SelfAttention(Mixer):
     out_bias: bool = False
     qk_norm: str | None = None
     sinks: bool = False
+
+    def __post_init__(self):
+        sizes = ("num_heads", "num_kv_heads", "head_dim", "window")
+        check_fields(self, sizes=sizes, none=("window",), flags=("qkv_bias", "out_bias", "sinks"))
+        if self.qk_norm is not None:
+            choice("qk_norm", self.qk_norm, ("head", "full"))
 
     @property
     def kind(self):
@@ -182,6 +188,10 @@ class LatentAttention(Mixer):
     bias: bool = False
     window: int | None = None
 
+    def __post_init__(self):
+        sizes = ("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "window")
+        check_fields(self, sizes=sizes, none=("q_rank", "window"), flags=("bias",))
+
     @property
     def kind(self):
         """MLA."""
@@ -289,6 +299,10 @@ class Mamba2(Mixer):
     conv_bias: bool = True
     heads_name, head_ways_name = "Mamba heads", "attention tp * kvp"
 
+    def __post_init__(self):
+        sizes = ("num_heads", "head_dim", "groups", "state", "conv")
+        check_fields(self, sizes=sizes, flags=("bias", "conv_bias"))
+
     @property
     def kind(self):
         """Mamba-2."""
@@ -371,6 +385,9 @@ class DenseFFN(FeedForward):
     gated: bool = True
     bias: bool = False
 
+    def __post_init__(self):
+        check_fields(self, sizes=("width",), flags=("gated", "bias"))
+
     @property
     def kind(self):
         """dense."""
@@ -445,6 +462,11 @@ class MoE(FeedForward):
     router_correction: bool = False
 
     routed = True
+
+    def __post_init__(self):
+        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width",)
+        flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction")
+        check_fields(self, sizes=sizes, counts=counts, flags=flags)
 
     @property
     def kind(self):
@@ -569,10 +591,9 @@ class Block:
     norm_bias: bool = False
 
     def __post_init__(self):
-        for name, kind in (("mixer", Mixer), ("ffn", FeedForward)):
-            part = getattr(self, name)
-            if not isinstance(part, kind | None):
-                raise ValueError(f"{name} must be a {kind.__name__} or None, got {shown(part)}")
+        instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
+        instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
+        check_fields(self, counts=("norms",), flags=("norm_bias",))
 
     @property
     def parts(self):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwdesign._check import dims, positive
+from hwdesign._check import dims, positive, text
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 
@@ -46,6 +46,8 @@ class Gemm:
     part: str = "ffn"
 
     def __post_init__(self):
+        text("name", self.name)
+        text("part", self.part)
         (m, count), (n, k) = positive(m=self.m, count=self.count), dims(n=self.n, k=self.k)
         for name, value in (("m", m), ("n", n), ("k", k), ("count", count)):
             object.__setattr__(self, name, value[()])

@@ -15,8 +15,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwdesign._check import dims, scalar_or_array
-from hwdesign.catalogue.precision import BF16
+from hwdesign._check import (
+    check_fields,
+    choice,
+    dims,
+    flag,
+    instance,
+    listed,
+    members,
+    scalar_or_array,
+)
+from hwdesign.catalogue.precision import BF16, RECIPES, named_precision
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
@@ -74,7 +83,16 @@ class Model:
     unquantized: tuple[str, ...] = ()
 
     def __post_init__(self):
-        dims(hidden_size=self.hidden_size, vocab_size=self.vocab_size, blocks=len(self.blocks))
+        sizes, flags = ("hidden_size", "vocab_size"), ("tied_embeddings", "norm_bias")
+        check_fields(self, texts=("name",), sizes=sizes, counts=("positions",), flags=flags)
+        blocks = listed("blocks", self.blocks, Block, "at least one Block")
+        if not blocks:
+            raise ValueError("blocks must be a list of at least one Block, got none")
+        if self.quantization is not None:
+            choice("quantization", self.quantization, RECIPES)
+        object.__setattr__(self, "blocks", blocks)
+        kept = members("unquantized", self.unquantized, QUANTIZED)
+        object.__setattr__(self, "unquantized", kept)
 
     @functools.cached_property
     def block_counts(self):
@@ -118,7 +136,7 @@ class Model:
         total = sum(w.used * w.elements for w in self.weights)
         return (
             total
-            if include_embedding or self.tied_embeddings
+            if flag("include_embedding", include_embedding) or self.tied_embeddings
             else total - self.vocab_size * self.hidden_size
         )
 
@@ -133,6 +151,7 @@ class Model:
         """Parameters of each part [element], as a dict in the order of `PARTS`; only those a token
         uses if `active`.
         """
+        flag("active", active)
         out = dict.fromkeys(PARTS, 0)
         for w in self.weights:
             out[w.part] += (w.used if active else w.stored) * w.elements
@@ -145,7 +164,7 @@ class Model:
         `unquantized` when the recipe is the checkpoint's own. Without a recipe the checkpoint's is
         meant.
         """
-        own = recipe is None or getattr(recipe, "name", recipe) == self.quantization
+        own = recipe is None or as_recipe(recipe).name == self.quantization
         return set(QUANTIZED) - (set(self.unquantized) if own else set())
 
     def weight_bytes(self, recipe=None):
@@ -154,7 +173,8 @@ class Model:
 
         Without a recipe the checkpoint's is used, else BF16.
         """
-        form = as_recipe(recipe or self.quantization or "bf16").weights
+        own = self.quantization or "bf16"
+        form = as_recipe(own if recipe is None else recipe).weights
         low = self.low_precision_parts(recipe)
         out = dict.fromkeys(PARTS, 0.0)
         for w in self.weights:
@@ -175,7 +195,7 @@ class Model:
         What the model needs: a windowed layer keeps its window. With `reserved`, what an engine
         takes that reserves pages for the full context in every layer.
         """
-        (context,) = dims(context=context)
+        (context,), reserved = dims(context=context), flag("reserved", reserved)
         size = as_precision(precision).bytes
         total = 0.0
         for mixer in (b.mixer for b in self.blocks if b.mixer):
@@ -200,7 +220,7 @@ class Model:
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""
-        sizes = as_precision(ssm).bytes, as_precision(conv).bytes
+        sizes = named_precision("ssm", ssm).bytes, named_precision("conv", conv).bytes
         total = 0
         for block, count in self.block_counts.items():
             if block.mixer and any(block.mixer.state_elements):
@@ -215,6 +235,34 @@ class Model:
         """
         # it builds on this file
         return importlib.import_module("hwdesign.models.config").load(source)
+
+
+def need_model(model):
+    """The model that an argument `model` gives.
+
+    Parameters
+    ----------
+    model : Model
+        What was given.
+
+    Returns
+    -------
+    Model
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+
+    Examples
+    --------
+    >>> need_model("gpt2")
+    Traceback (most recent call last):
+    ...
+    ValueError: model must be a Model, as from Model.from_config('llama-3.1-8b'), got 'gpt2'
+    """
+    return instance("model", model, Model, "a Model, as from Model.from_config('llama-3.1-8b')")
 
 
 def same_parameters(model, *, layers):

@@ -15,11 +15,12 @@ are the post's guideline 2.
 
 from dataclasses import dataclass
 
-from hwdesign._check import whole
+from hwdesign._check import choice, count, whole
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.formulas.tiling import pad
 
 TILES = (128, 256, 512)
+MOST_WAYS = 1024  # that are tried one by one
 PIECE = 16  # multiple at which the copy engines of a GPU want rows to begin [byte]
 
 
@@ -149,7 +150,7 @@ def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
     tier : str
         Name of the tier, as in `width_tiers`.
     most : int
-        Largest number of ways to try.
+        Largest number of ways to try, at most 1024.
 
     Returns
     -------
@@ -170,10 +171,9 @@ def good_ways(width, precision="bf16", *, tier="tile 128", most=8):
     >>> good_ways(29568), good_ways(29696)
     ((1, 3, 7), (1, 2, 4, 8))
     """
-    (most,) = whole(most=most)
+    most = count("most", most, MOST_WAYS)
     tiers = [width_tiers(width, ways, precision) for ways in range(1, most + 1)]
-    if tier not in tiers[0]:
-        raise ValueError(f"tier must be one of {', '.join(tiers[0])}, got {tier!r}")
+    choice("tier", tier, tuple(tiers[0]))
     return tuple(ways for ways, found in enumerate(tiers, 1) if found[tier].ok)
 
 

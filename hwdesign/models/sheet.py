@@ -4,6 +4,8 @@ and as text.
 
 from itertools import groupby
 
+from hwdesign._check import count
+from hwdesign.models.model import need_model
 from hwdesign.models.steps import step
 from hwdesign.units import fmt
 
@@ -33,7 +35,7 @@ def sheet(model):
     >>> sheet(config.load("llama-3.1-8b"))["parameters"]
     8030261248
     """
-    decode = step(model, batch=1, context=CONTEXT)
+    decode = step(need_model(model), batch=1, context=CONTEXT)
     mixers = [b.mixer for b in model.blocks if b.mixer]
     heads = sorted({mixer.head_counts for mixer in mixers})
     return {
@@ -77,7 +79,7 @@ def sheet_text(model, width=28):
     model : Model
         What to describe.
     width : int
-        Longest bar [character].
+        Longest bar [character], at most 1000.
 
     Returns
     -------
@@ -94,7 +96,7 @@ def sheet_text(model, width=28):
     >>> print(sheet_text(config.load("qwen3-0.6b")).splitlines()[2])
     parameters                          596,049,920
     """
-    s = sheet(model)
+    s, width = sheet(model), count("width", width, 1000)
     cache, work = s["kv_bytes_bf16"], s["flop_per_token"]
     tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
     lines = [

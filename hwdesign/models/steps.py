@@ -11,19 +11,22 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from hwdesign._check import dims
+from hwdesign._check import check_fields, choice, count, dims, flag, instance, same_shape
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
 from hwdesign.formulas.tiling import pad
 from hwdesign.models.layers import Gemm
+from hwdesign.models.model import need_model
 from hwdesign.models.parts import PlanError, divided
 
+MOST_WAYS = 100_000  # of one kind of parallelism
+EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
 STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of BF16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How a part of the model is spread over GPUs: ways of tensor, expert, pipeline, cache and data
-    parallelism.
+    parallelism, at most 100,000 of each.
 
     `gather` matters for the feed-forward part where groups of GPUs come with tokens of their own:
     all tokens are gathered and the outputs reduced and scattered, instead of a dispatch and a
@@ -44,10 +47,8 @@ class Plan:
 
     def __post_init__(self):
         for name in ("tp", "ep", "pp", "kvp", "dp"):
-            (value,) = dims(**{name: getattr(self, name)})
-            object.__setattr__(self, name, int(value))
-        if not isinstance(self.gather, bool):
-            raise ValueError(f"gather must be True or False, got {self.gather!r}")
+            object.__setattr__(self, name, count(name, getattr(self, name), MOST_WAYS))
+        flag("gather", self.gather)
 
     @property
     def gpus(self):
@@ -108,6 +109,10 @@ class Experts:
     gate: int = 2
     count: int = 1
 
+    def __post_init__(self):
+        amounts, sizes = ("tokens", "pairs", "touched"), ("local", "hidden", "width", "gate")
+        check_fields(self, positive=amounts, sizes=sizes, whole=("count",))
+
     @property
     def elements(self):
         """Weight elements of the experts touched, read once [element]."""
@@ -142,6 +147,10 @@ class Exchange:
     elements: float  # [element]
     ranks: int
     count: int = 1
+
+    def __post_init__(self):
+        choice("kind", self.kind, EXCHANGES)
+        check_fields(self, amounts=("elements",), whole=("ranks", "count"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +271,14 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     >>> bool(step(m, batch=1, context=1000).gemm_flops == 2 * m.matmul_parameters)
     True
     """
+    need_model(model)
     attention, ffn = same_gpus(attention, ffn)
+    batch, context, new_tokens = dims(batch=batch, context=context, new_tokens=new_tokens)
+    same_shape(batch=batch, context=context, new_tokens=new_tokens)
+    if (new_tokens > context).any():
+        raise ValueError(
+            f"new_tokens must be <= context, got {new_tokens.max():g} and {context.min():g}"
+        )
     load = {"batch": batch, "context": context, "new_tokens": new_tokens}
     return attention_part(model, attention, **load) + feed_forward_part(
         model, ffn, attention.dp, **load
@@ -285,14 +301,14 @@ def same_gpus(attention, ffn):
     Raises
     ------
     ValueError
-        If they use different numbers of GPUs or of stages.
+        If one is no Plan, or they use different numbers of GPUs or of stages.
 
     Examples
     --------
     >>> same_gpus(Plan(), None)[1].gpus
     1
     """
-    attention, ffn = attention or Plan(), ffn or Plan()
+    attention, ffn = _plan("attention", attention), _plan("ffn", ffn)
     if attention.gpus != ffn.gpus:
         raise ValueError(
             f"attention and ffn must use the same GPUs, got {attention.gpus} and {ffn.gpus}: "
@@ -303,6 +319,12 @@ def same_gpus(attention, ffn):
             f"attention and ffn must have the same stages, got pp = {attention.pp} and {ffn.pp}"
         )
     return attention, ffn
+
+
+def _plan(name, plan):
+    if plan is None:
+        return Plan()
+    return instance(name, plan, Plan, "a Plan, as Plan(tp=8)")
 
 
 def attention_part(model, plan, *, batch, context, new_tokens=1):

@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwdesign._check import choice
+from hwdesign._check import choice, flag
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import collectives, roofline
+from hwdesign.models.steps import EXCHANGES
 from hwdesign.timing import kernels
 from hwdesign.timing.calibration import constants
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
+from hwdesign.timing.silicon import PREFERENCE
 
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 BY_RATE = {
     "bf16": "bf16",
@@ -64,7 +65,9 @@ class Clock:
 
     def __init__(self, device, recipe, ideal=False, framework=None):
         self.device, self.recipe = as_device(device), as_recipe(recipe)
-        self.ideal, self.framework = ideal, framework
+        self.ideal, self.framework = flag("ideal", ideal), framework
+        if framework is not None:
+            choice("framework", framework, PREFERENCE, normal=str.lower)
         self.known = {}
 
     def once(self, key, seconds):

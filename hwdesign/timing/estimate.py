@@ -13,13 +13,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwdesign._check import choice, scalar_or_array
+from hwdesign._check import (
+    check_fields,
+    choice,
+    dims,
+    instance,
+    listed,
+    members,
+    numbers,
+    same_shape,
+    scalar_or_array,
+    shown,
+    single,
+)
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
+from hwdesign.models.model import need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
-from hwdesign.models.steps import Exchange, attention_part, feed_forward_part, same_gpus
-from hwdesign.timing.clock import Clock, Timed
+from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
+from hwdesign.timing.clock import EXPERT_KERNELS, Clock, Timed
 
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
 
@@ -59,6 +72,14 @@ class Breakdown:
     notes: tuple = ()
     ideal: bool = False
 
+    def __post_init__(self):
+        instance("terms", self.terms, dict, "a dict of part to time")
+        for name, seconds in self.terms.items():
+            numbers(f"terms[{name!r}]", seconds)
+        amounts = ("memory", "capacity", "activations")
+        check_fields(self, amounts=amounts, flags=("ideal",))
+        object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
+
     @property
     def seconds(self):
         """Time of the step [s]: the sum of its terms."""
@@ -73,9 +94,10 @@ class Breakdown:
         """Whether activations fit, too, and leave this share of the memory free, as engines do for
         graphs and buffers.
         """
-        return scalar_or_array(
-            np.asarray(self.memory) + self.activations <= (1 - reserve) * self.capacity
-        )
+        free = 1 - single("reserve", reserve)
+        if not 0 <= free <= 1:
+            raise ValueError(f"reserve must be between 0 and 1, got {reserve}")
+        return scalar_or_array(np.asarray(self.memory) + self.activations <= free * self.capacity)
 
     @property
     def calibrated(self):
@@ -194,6 +216,7 @@ def expert_time(experts, device, recipe, *, kernel=None):
     ... )  # published: 162 us
     True
     """
+    instance("experts", experts, Experts, "Experts, as a Step lists them")
     return _single(device, recipe, lambda clock: clock.experts(experts, clock.recipe, kernel))
 
 
@@ -232,6 +255,7 @@ def exchange_time(exchange, device, recipe, *, ideal=False):
     >>> bool(24e-6 < exchange_time(x, "GB200", "nvfp4") < 34e-6)  # published: 28.6 us
     True
     """
+    instance("exchange", exchange, Exchange, "an Exchange, as a Step lists them")
     return _single(device, recipe, lambda clock: clock.exchange(exchange, clock.recipe), ideal)
 
 
@@ -323,6 +347,8 @@ def decode_step(
     >>> round(float(b.seconds) * 1e3, 1), bool(b.feasible)
     (2.7, True)
     """
+    batch, context = dims(batch=batch, context=context)
+    same_shape(batch=batch, context=context)
     timer = _StepTimer(model, Clock(device, recipe, ideal, framework), wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, 1)
 
@@ -488,9 +514,14 @@ def prefill_step(
     >>> round(float(b.seconds) * 1e3)
     67
     """
-    new = np.asarray(context) - np.asarray(cached)
+    (batch, context), before = dims(batch=batch, context=context), numbers("cached", cached)
+    if not ((before >= 0) & (before == np.floor(before))).all():
+        raise ValueError(f"cached must be a whole number >= 0, got {shown(cached)}")
+    same_shape(batch=batch, context=context, cached=before)
+    new = context - before
     if (new < 1).any():
-        raise ValueError(f"cached must be below context, got {cached} and {context}")
+        raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
+    instance("clock", clock, Clock | None, "a Clock or None")
     clock = clock or Clock(device, recipe, ideal, framework)
     timer = _StepTimer(model, clock, wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, new)
@@ -525,11 +556,11 @@ class _StepTimer:
     """
 
     def __init__(self, model, clock, wide=(), expert_kernel=None):
-        self.model, self.clock, self.expert_kernel = model, clock, expert_kernel
-        wide = (wide,) if isinstance(wide, str) else wide
-        kept = {choice("wide", part, QUANTIZED) for part in wide}
-        self.low = model.low_precision_parts(clock.recipe) - kept
-        self.load, self.parts = None, {}
+        self.model, self.clock, self.expert_kernel = need_model(model), clock, expert_kernel
+        if expert_kernel is not None:
+            choice("expert_kernel", expert_kernel, EXPERT_KERNELS)
+        self.low = model.low_precision_parts(clock.recipe) - set(members("wide", wide, QUANTIZED))
+        self.parts = {}
 
     def time(self, attention, ffn, batch, context, new):
         """A `Breakdown` of one step."""

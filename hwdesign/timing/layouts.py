@@ -3,14 +3,18 @@ the best of them.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import choice, whole
+from hwdesign._check import count, dims, instance, members, same_shape, shown, vector
+from hwdesign.models.model import need_model
 from hwdesign.models.steps import Plan, attention_refusal, feed_forward_refusal
 from hwdesign.timing.estimate import decode_steps
 
+MOST_GPUS = 100_000  # whose layouts are tried one by one
+MOST_STEPS = 10_000_000  # of a sweep: layouts times batches and contexts
 KINDS = ("tensor", "data", "cache")  # of attention plans
 
 
@@ -44,7 +48,7 @@ def layouts(model, gpus):
     model : Model
         What runs.
     gpus : int
-        GPUs.
+        GPUs, at most 100,000.
 
     Returns
     -------
@@ -56,7 +60,7 @@ def layouts(model, gpus):
     Raises
     ------
     ValueError
-        If `gpus` is no whole number >= 1.
+        If `gpus` is no whole number from 1 to 100,000.
 
     Examples
     --------
@@ -64,7 +68,8 @@ def layouts(model, gpus):
     >>> [(a.tp, a.dp, a.kvp, f.tp) for a, f in layouts(config.load("llama-3.1-8b"), 2)]
     [(1, 1, 2, 2), (1, 2, 1, 2), (2, 1, 1, 2)]
     """
-    (gpus,) = whole(gpus=gpus)
+    need_model(model)
+    gpus = count("gpus", gpus, MOST_GPUS)
     pairs = []
     for attention in attention_plans(gpus):
         if attention_refusal(model, attention) is None:
@@ -115,7 +120,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     context : array_like of int, broadcastable
         Tokens that each sees [token].
     gpus : sequence of int
-        Numbers of GPUs.
+        Numbers of GPUs, each at most 100,000.
     kinds : sequence of str
         Kinds of attention plans, see `attention_kind`.
     wide : sequence of str
@@ -131,7 +136,7 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     Raises
     ------
     ValueError
-        If a number is out of range or a name is unknown.
+        If a number is out of range, a name is unknown, or there are more than ten million steps.
 
     Notes
     -----
@@ -146,13 +151,20 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
     >>> found["seconds"].shape
     (4, 2)
     """
-    kinds = [choice("kinds", kind, KINDS) for kind in np.atleast_1d(kinds).tolist()]
+    kinds = members("kinds", kinds, KINDS)
     pairs = [
         pair
-        for n in np.atleast_1d(gpus).tolist()
+        for n in vector("gpus", gpus)
         for pair in layouts(model, n)
         if attention_kind(pair[0]) in kinds
     ]
+    batch, context = dims(batch=batch, context=context)
+    points = same_shape(batch=batch, context=context)[0].size
+    if len(pairs) * points > MOST_STEPS:
+        raise ValueError(
+            f"gpus, batch and context must make at most {MOST_STEPS} steps, got {len(pairs)} "
+            f"layouts of {points} points"
+        )
     steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context, wide=wide)
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
@@ -176,13 +188,37 @@ def best_steps(sweep, allowed):
     tuple of ndarray
         Index of the layout, -1 where none fits, and time of its step, NaN there [s].
 
+    Raises
+    ------
+    ValueError
+        If `sweep` is no sweep, or `allowed` has not one truth value for each layout.
+
     Examples
     --------
     >>> found = {"seconds": np.array([[2.0], [1.0]]), "feasible": np.array([[True], [False]])}
     >>> [x.tolist() for x in best_steps(found, [True, True])]
     [[0], [2.0]]
     """
-    inside = np.asarray(allowed).reshape(-1, *[1] * (sweep["seconds"].ndim - 1)) & sweep["feasible"]
+    instance("sweep", sweep, Mapping, "what decode_sweep returns")
+    if not {"seconds", "feasible"} <= set(sweep):
+        raise ValueError(f"sweep must be what decode_sweep returns, got {shown(sweep)}")
+    rows, allowed = len(sweep["seconds"]), _truths("allowed", allowed)
+    if allowed.shape != (rows,):
+        raise ValueError(
+            f"allowed must have one truth value for each of {rows} layouts, got shape "
+            f"{allowed.shape}"
+        )
+    inside = allowed.reshape(-1, *[1] * (sweep["seconds"].ndim - 1)) & sweep["feasible"]
     seconds = np.where(inside, sweep["seconds"], np.inf)
     chosen, least = seconds.argmin(axis=0), seconds.min(axis=0)
     return np.where(np.isinf(least), -1, chosen), np.where(np.isinf(least), np.nan, least)
+
+
+def _truths(name, values):
+    try:
+        array = np.asarray(values)
+    except ValueError:  # a ragged list
+        array = np.asarray(None)
+    if array.dtype.kind != "b":
+        raise ValueError(f"{name} must be a list of truth values, got {shown(values)}")
+    return array

@@ -2,13 +2,15 @@
 sequences are in flight.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import dims, positive, single, whole
-from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign._check import count, every, flag, instance, share, shown, vector, whole
+from hwdesign.catalogue.precision import named_recipe
 from hwdesign.formulas.pipeline import schedule, stage_layers
+from hwdesign.models.model import need_model
 from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
@@ -16,6 +18,7 @@ from hwdesign.timing.pipeline import block_times, stage_times
 
 # share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
 RESERVE = 0.1
+MOST_CHUNKS = 10_000  # of a prompt
 
 
 def decode_candidates(
@@ -43,7 +46,7 @@ def decode_candidates(
     recipes : str, Recipe or sequence of them
         Formats to try.
     gpus : sequence of int
-        Numbers of GPUs of one worker.
+        Numbers of GPUs of one worker, each at most 100,000.
     batch : sequence of int
         Sequences in flight over the GPUs of a worker.
     input_tokens, output_tokens : int
@@ -69,7 +72,8 @@ def decode_candidates(
     Raises
     ------
     ValueError
-        If a number is out of range or a name is unknown.
+        If a number is out of range, a name is unknown, or there are more than ten million
+        candidates of one recipe.
 
     Notes
     -----
@@ -84,13 +88,14 @@ def decode_candidates(
     ((16,), 'bf16, 1 GPU, batch 1: attention tp 1, ffn tp 1')
     """
     input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
-    batch = np.atleast_1d(*dims(batch=batch))
-    reserve = _share("reserve", reserve)
+    batch, reserve = vector("batch", batch), share("reserve", reserve)
+    recipes, together = every("recipes", recipes, named_recipe), flag("together", together)
+    if not recipes:
+        raise ValueError("recipes must be a recipe or a list of recipes, got none")
     context = int(np.ceil(input_tokens + output_tokens / 2))
     load = {"batch": batch, "context": context, "gpus": gpus}
     tables = []
-    for recipe in recipes if isinstance(recipes, list | tuple) else [recipes]:
-        recipe = as_recipe(recipe)
+    for recipe in recipes:
         found = decode_sweep(model, device, recipe, **load, kinds=kinds, wide=wide)
         if together:
             plans = found["layouts"]
@@ -141,14 +146,6 @@ def _objects(values):
     return array
 
 
-def _share(name, value):
-    """A share from 0 to below 1."""
-    value = single(name, value)
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be >= 0 and < 1, got {value:g}")
-    return value
-
-
 def candidate_text(candidates, i):
     """What it takes to run a candidate again, in words.
 
@@ -157,12 +154,17 @@ def candidate_text(candidates, i):
     candidates : dict
         From `decode_candidates`.
     i : int
-        Which of them.
+        Which of them; -1 is the last one.
 
     Returns
     -------
     str
         Formats, GPUs, batch and the two plans; ways of 1 are left out.
+
+    Raises
+    ------
+    ValueError
+        If `candidates` are none, or `i` is not the number of one.
 
     Examples
     --------
@@ -177,6 +179,13 @@ def candidate_text(candidates, i):
     >>> candidate_text(one, 0)
     'fp8, 8 GPUs, batch 64: attention dp 8, ffn ep 8 gather'
     """
+    columns = {"recipe", "gpus", "batch", "attention", "ffn"}
+    instance("candidates", candidates, Mapping, "what decode_candidates returns")
+    if not columns <= set(candidates):
+        needed = ", ".join(sorted(columns))
+        raise ValueError(f"candidates must have {needed}, got {shown(candidates)}")
+    rows = len(candidates["gpus"])
+    i = count("i", i, rows - 1, least=-rows)
     attention, ffn = candidates["attention"][i], candidates["ffn"][i]
     recipe, gpus = candidates["recipe"][i], int(candidates["gpus"][i])
     name, several = getattr(recipe, "name", recipe), "s" if gpus > 1 else ""
@@ -212,7 +221,8 @@ def prefill_workers(
     stages : sequence of int
         Numbers of stages.
     chunk : int
-        Largest chunk [token]; the prompt is cut into chunks of this size and a rest.
+        Largest chunk [token]; the prompt is cut into at most 10,000 chunks of this size and a
+        rest.
     reserve : float
         Share of the memory that stays free.
 
@@ -242,11 +252,18 @@ def prefill_workers(
     ([1, 4, 2, 8, 2, 8], True)
     """
     tokens, chunk = whole(tokens=tokens, chunk=chunk)
-    reserve, _ = _share("reserve", reserve), positive(gpus=gpus, stages=stages)
+    if tokens > MOST_CHUNKS * chunk:
+        raise ValueError(
+            f"tokens must be at most {MOST_CHUNKS} chunks of chunk = {chunk}, got {tokens}"
+        )
+    reserve, layers = share("reserve", reserve), len(need_model(model).blocks)
+    gpus, stages = vector("gpus", gpus), every("stages", vector("stages", stages), count)
+    if max(stages) > layers:
+        raise ValueError(f"stages must be <= the {layers} layers of the model, got {max(stages)}")
     sizes = np.diff([*range(0, tokens, chunk), tokens])
-    stages, clock, found = np.atleast_1d(stages).tolist(), Clock(device, recipe), []
-    for count in np.atleast_1d(gpus).tolist():
-        for attention, ffn in filter(_pure, layouts(model, count)):
+    clock, found = Clock(device, recipe), []
+    for ranks in gpus:
+        for attention, ffn in filter(_pure, layouts(model, ranks)):
             plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
             found += _staged(model, device, recipe, sizes, stages, reserve, plans)
     kinds = {"attention": object, "ffn": object, "stages": int, "gpus": int}
@@ -264,14 +281,14 @@ def _staged(model, device, recipe, sizes, stages, reserve, plans):
     chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
     room = (1 - reserve) * chunks.capacity - np.max(chunks.activations)
     workers = []
-    for count in stages:
-        cuts = np.cumsum(stage_layers(len(model.blocks), count))[:-1]
+    for pp in stages:
+        cuts = np.cumsum(stage_layers(len(model.blocks), pp))[:-1]
         parts = [part.sum(axis=1) for part in np.split(layers, cuts, axis=1)]
         times = np.stack(parts, axis=1)
-        done = schedule(times, send=sent if count > 1 else 0.0)[1][-1, -1]
-        gpus = attention.gpus * count
-        worker = {"attention": attention, "ffn": plans["ffn"], "stages": count, "gpus": gpus}
-        worker |= {"first_token": done, "fits": np.max(chunks.memory) / count <= room}
+        done = schedule(times, send=sent if pp > 1 else 0.0)[1][-1, -1]
+        gpus = attention.gpus * pp
+        worker = {"attention": attention, "ffn": plans["ffn"], "stages": pp, "gpus": gpus}
+        worker |= {"first_token": done, "fits": np.max(chunks.memory) / pp <= room}
         worker["gpu_seconds"] = times.sum(axis=0).max() * gpus / attention.dp
         workers.append(worker)
     return workers

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import choice
+from hwdesign._check import choice, shown
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16, MXFP4, Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -162,7 +162,8 @@ def served_points(**equal):
     Raises
     ------
     ValueError
-        If a column does not exist; the message lists those that do.
+        If a column does not exist, and the message lists those that do; or a value is of another
+        kind.
 
     Notes
     -----
@@ -192,8 +193,20 @@ def served_points(**equal):
             if column == "device" and not isinstance(value, list | tuple)
             else value
         )
-        keep &= np.isin(choice("column", column, rows), value)
+        keep &= np.isin(choice("column", column, rows), _values(column, value))
     return {name: values[keep] for name, values in rows.items()}
+
+
+def _values(column, value):
+    """A value or a list of values of a column, as an array."""
+    try:
+        wanted = np.asarray(value)
+    except ValueError:  # a ragged list
+        wanted = np.asarray(None)
+    if wanted.dtype.kind not in "Ubiuf":
+        like = "a text, a number, a truth value or a list of them"
+        raise ValueError(f"{column} must be {like}, got {shown(value)}")
+    return wanted
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hwdesign._check import dims, scalar_or_array
-from hwdesign.models.steps import Plan
+from hwdesign.models.steps import same_gpus
 from hwdesign.timing.estimate import decode_step, prefill_step
 
 
@@ -61,6 +61,7 @@ def time_per_output_token(
     Examples
     --------
     >>> from hwdesign.models import config
+    >>> from hwdesign.models.steps import Plan
     >>> two, load = Plan(tp=2), {"concurrency": 4, "input_tokens": 1024, "output_tokens": 1024}
     >>> t = time_per_output_token(
     ...     config.load("llama-3.1-70b"), "H100_SXM", "fp8", **load, attention=two, ffn=two
@@ -71,7 +72,7 @@ def time_per_output_token(
     concurrency, input_tokens, output_tokens = dims(
         concurrency=concurrency, input_tokens=input_tokens, output_tokens=output_tokens
     )
-    attention = attention or Plan()
+    attention, ffn = same_gpus(attention, ffn)
     plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel}
     group = attention.dp * attention.pp
     full = (

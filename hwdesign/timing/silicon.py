@@ -18,8 +18,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from hwdesign._check import choice, dims, numbers, positive, same_shape, scalar_or_array
+from hwdesign._check import (
+    choice,
+    dims,
+    numbers,
+    positive,
+    same_shape,
+    scalar_or_array,
+    shown,
+    text,
+)
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import Precision
 
 PREFERENCE = ("sglang", "trtllm", "vllm")  # default framework: the first that has the slice
 
@@ -73,7 +83,7 @@ class GemmGrid:
             bad = wanted[off].flat[0]
             near = sorted(int(grid[i]) for i in np.argsort(np.abs(grid - bad))[:2])
             raise ValueError(
-                f"{axis} must be a size of {self.label}, got {bad:.0f}; nearest are {near[0]} "
+                f"{axis} must be a size of {self.label}, got {bad:.16g}; nearest are {near[0]} "
                 f"and {near[1]}"
             )
         return place
@@ -139,9 +149,9 @@ def gemm_grid(device, precision, framework=None):
     """
     if framework is not None:
         framework = choice("framework", framework, PREFERENCE, normal=str.lower)
-    return _load(
-        as_device(device).name, str(getattr(precision, "name", precision)).lower(), framework
-    )
+    if isinstance(precision, Precision):
+        precision = precision.name
+    return _load(as_device(device).name, text("precision", precision).lower(), framework)
 
 
 @functools.cache
@@ -155,9 +165,10 @@ def _load(device, precision, framework):
     known = ", ".join(have) or "none; measured devices are " + ", ".join(
         dict.fromkeys(r["device"] for r in slices())
     )
-    asked = f"{precision}/{framework or 'any framework'}"
+    asked = shown(precision), framework or "any framework"
     raise ValueError(
-        f"precision and framework must be a measured slice of {device} ({known}), got {asked}"
+        f"precision and framework must be a measured slice of {device} ({known}), got "
+        f"{' and '.join(asked)}"
     )
 
 
