@@ -78,6 +78,8 @@ CALLS = {
     "gemm_bytes": {"m": 2, "n": 3, "k": 4, "a": 1.0, "b": 1.0, "c": 2.0},
     "gemm_flops": {"m": 2, "n": 3, "k": 4},
     "gemm_intensity": {"m": 2, "n": 3, "k": 4, "a": 1.0, "b": 1.0, "c": 2.0},
+    "intensity": {"flops": 1e9, "moved": 1e6},
+    "held_out_error": {"operation": "gemm", "device": "GB300", "precision": "nvfp4"},
     "ridge": {"peak_flops": 1e15, "bandwidth": 8e12},
     "pad": {"size": 100, "multiple": 64},
     "tile_efficiency": {"m": 100, "n": 200, "tile_m": 64, "tile_n": 64},
@@ -95,7 +97,7 @@ CALLS = {
     "LatentAttention": dict.fromkeys(("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim"), 8)
     | {"bias": False, "window": None},
     "Mamba2": dict.fromkeys(("num_heads", "head_dim", "groups", "state", "conv"), 8)
-    | {"bias": False, "conv_bias": True, "window": None},
+    | {"bias": False, "conv_bias": True},
     "MoE": {"num_experts": 8, "top_k": 2, "width": 64, "gated": True, "bias": False, "shared_width": 64,
             "shared_gate": False, "router_bias": False, "router_correction": False},
     "SelfAttention": {"num_heads": 8, "num_kv_heads": 2, "head_dim": 16, "window": 8, "qkv_bias": False,

@@ -82,6 +82,11 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
                 reason="torch is not installed, or has no torch.distributed",
             )
         ]
+    return _shared(processes, words, timeout)
+
+
+def _shared(processes, words, timeout):
+    """Measurements of so many processes that this one starts; why there are none, if there are."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "run.json"
         command = [
@@ -100,11 +105,8 @@ def measure_collectives(processes=2, sizes=None, *, timeout=120):
             "OMP_NUM_THREADS": "1",
             **_loopback(),
         }
-        said, running, end = (
-            [Path(folder) / f"{i}.txt" for i in range(processes)],
-            [],
-            time.monotonic() + timeout,
-        )
+        said = [Path(folder) / f"{i}.txt" for i in range(processes)]
+        running, end = [], time.monotonic() + timeout
         try:
             for i in range(processes):
                 env = os.environ | rank | {"RANK": str(i), "LOCAL_RANK": str(i)}
@@ -253,6 +255,26 @@ def measure_group(torch, name, sizes, *, rounds=5):
     return found
 
 
+def _timed_by_all(torch, kind, call):
+    """Time of a collective that all ranks agree on, so that they agree on the repeats, too."""
+    group = torch.distributed
+
+    def batch(count):
+        group.barrier()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        slowest = torch.tensor([time.perf_counter() - start], device=kind)
+        group.all_reduce(slowest, op=group.ReduceOp.MAX)
+        return slowest.item()
+
+    return time_calls([call], batch=batch)
+
+
 def _round(torch, name, operation, size):
     group, kind = torch.distributed, "cuda" if name == "nccl" else "cpu"
     ranks, rank = group.get_world_size(), group.get_rank()
@@ -272,10 +294,9 @@ def _round(torch, name, operation, size):
         "reduce_scatter": lambda: sum(number(i[part], r) for r in range(ranks)),
         "all_to_all": lambda: number(i % share + rank * share, i // share),
     }[operation]()
+    # the newer names, where they exist
     gather = getattr(group, "all_gather_single", None) or group.all_gather_into_tensor
-    scatter = (
-        getattr(group, "reduce_scatter_single", None) or group.reduce_scatter_tensor
-    )  # the newer names, where they exist
+    scatter = getattr(group, "reduce_scatter_single", None) or group.reduce_scatter_tensor
     call = {
         "all_reduce": lambda: group.all_reduce(out),
         "all_gather": lambda: gather(out, mine),
@@ -293,22 +314,7 @@ def _round(torch, name, operation, size):
     ) * int(bad.item())
     out.zero_()  # summed again and again, anything else would overflow
 
-    def batch(count):
-        group.barrier()
-        if kind == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(count):
-            call()
-        if kind == "cuda":
-            torch.cuda.synchronize()
-        slowest = torch.tensor([time.perf_counter() - start], device=kind)
-        group.all_reduce(
-            slowest, op=group.ReduceOp.MAX
-        )  # so that all ranks agree on the repeats, too
-        return slowest.item()
-
-    timing = time_calls([call], batch=batch)
+    timing = _timed_by_all(torch, kind, call)
     backend = as_backend(f"torch-{kind}")
     return Measurement(
         operation=operation,

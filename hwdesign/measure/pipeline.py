@@ -90,9 +90,7 @@ def measure_pipeline(
             f"stages must be >= 2 and layers 2, 3, ... times as many, got stages {stages} and "
             f"layers {layers}"
         )
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = _cores()
     if cores < stages:
         return [
             Skipped(
@@ -110,6 +108,18 @@ def measure_pipeline(
         "hwdesign.measure.pipeline",
         json.dumps([splits, parts.tolist(), tokens, hidden, rounds]),
     ]
+    return _run_alone(command, timeout)
+
+
+def _cores():
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _run_alone(command, timeout):
+    """Measurements that a process of its own prints; why there are none, if there are."""
     try:
         ended = subprocess.run(
             command,
