@@ -136,7 +136,7 @@ def listed(name, values, kind, like):
     tuple.
     """
     found = _walked(values)
-    if found is None or not all(isinstance(value, kind) for value in found):
+    if found is None or not all(issubclass(of, kind) for of in set(map(type, found))):
         raise ValueError(f"{name} must be a list of {like}, got {shown(values)}")
     return found
 
@@ -247,6 +247,12 @@ def same_shape(**named):
         raise ValueError(
             f"{', '.join(named)} must broadcast against each other, got shapes {shapes}"
         ) from None
+
+
+def must_fit(**named):
+    """Refuse named arrays that do not broadcast; numbers fit everything."""
+    if len({value.shape for value in named.values() if value.ndim}) > 1:
+        same_shape(**named)
 
 
 def numbers(name, value):

@@ -451,6 +451,7 @@ def test_a_wrong_collective_of_one_rank_is_flagged_on_all(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
 import sys, torch
+from hwdesign.measure import collectives
 rank, group = int(sys.argv[1]), torch.distributed
 group.init_process_group("gloo", store=group.FileStore(sys.argv[2], 2), rank=rank, world_size=2)
 collectives.COLLECTIVES, right = ("all_to_all",), group.all_to_all_single

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from hwdesign._check import check_fields, choice, count, dims, flag, instance, same_shape
+from hwdesign._check import check_fields, choice, count, dims, flag, instance, must_fit
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
 from hwdesign.formulas.tiling import pad
 from hwdesign.models.layers import Gemm
@@ -274,7 +274,7 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     need_model(model)
     attention, ffn = same_gpus(attention, ffn)
     batch, context, new_tokens = dims(batch=batch, context=context, new_tokens=new_tokens)
-    same_shape(batch=batch, context=context, new_tokens=new_tokens)
+    must_fit(batch=batch, context=context, new_tokens=new_tokens)
     if (new_tokens > context).any():
         raise ValueError(
             f"new_tokens must be <= context, got {new_tokens.max():g} and {context.min():g}"

@@ -20,8 +20,8 @@ from hwdesign._check import (
     instance,
     listed,
     members,
+    must_fit,
     numbers,
-    same_shape,
     scalar_or_array,
     shown,
     single,
@@ -74,8 +74,8 @@ class Breakdown:
 
     def __post_init__(self):
         instance("terms", self.terms, dict, "a dict of part to time")
-        for name, seconds in self.terms.items():
-            numbers(f"terms[{name!r}]", seconds)
+        for seconds in self.terms.values():
+            numbers("terms", seconds)
         amounts = ("memory", "capacity", "activations")
         check_fields(self, amounts=amounts, flags=("ideal",))
         object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
@@ -348,7 +348,7 @@ def decode_step(
     (2.7, True)
     """
     batch, context = dims(batch=batch, context=context)
-    same_shape(batch=batch, context=context)
+    must_fit(batch=batch, context=context)
     timer = _StepTimer(model, Clock(device, recipe, ideal, framework), wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, 1)
 
@@ -515,9 +515,9 @@ def prefill_step(
     67
     """
     (batch, context), before = dims(batch=batch, context=context), numbers("cached", cached)
-    if not ((before >= 0) & (before == np.floor(before))).all():
+    if not (before >= 0).all() or (before % 1).any():
         raise ValueError(f"cached must be a whole number >= 0, got {shown(cached)}")
-    same_shape(batch=batch, context=context, cached=before)
+    must_fit(batch=batch, context=context, cached=before)
     new = context - before
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
