@@ -111,7 +111,7 @@ class Experts:
 
     def __post_init__(self):
         amounts, sizes = ("tokens", "pairs", "touched"), ("local", "hidden", "width", "gate")
-        check_fields(self, positive=amounts, sizes=sizes, whole=("count",))
+        check_fields(self, amounts=amounts, sizes=sizes, whole=("count",))
 
     @property
     def elements(self):

@@ -70,10 +70,13 @@ def layouts(model, gpus):
     """
     need_model(model)
     gpus = count("gpus", gpus, MOST_GPUS)
-    pairs = []
+    pairs, plans = [], {}
     for attention in attention_plans(gpus):
         if attention_refusal(model, attention) is None:
-            pairs += [(attention, ffn) for ffn in _feed_forward_plans(model, gpus, attention.dp)]
+            groups = attention.dp
+            if groups not in plans:
+                plans[groups] = _feed_forward_plans(model, gpus, groups)
+            pairs += [(attention, ffn) for ffn in plans[groups]]
     return pairs
 
 
