@@ -165,10 +165,9 @@ def _load(device, precision, framework):
     known = ", ".join(have) or "none; measured devices are " + ", ".join(
         dict.fromkeys(r["device"] for r in slices())
     )
-    asked = shown(precision), framework or "any framework"
+    asked = f"{shown(precision)[1:-1]}/{framework or 'any framework'}"
     raise ValueError(
-        f"precision and framework must be a measured slice of {device} ({known}), got "
-        f"{' and '.join(asked)}"
+        f"precision and framework must be a measured slice of {device} ({known}), got {asked}"
     )
 
 
