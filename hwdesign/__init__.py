@@ -29,7 +29,6 @@ _PUBLIC = {
     "models.steps": "Exchange Experts Plan step",
     "models.sheet": "sheet sheet_text",
     "timing.silicon": "gemm_grid",
-    "timing.calibration": "held_out_error",
     "timing.estimate": "Breakdown decode_step exchange_time expert_time gemm_time prefill_step",
     "timing.layouts": "best_steps decode_sweep layouts",
     "timing.search": "candidate_text decode_candidates prefill_workers",

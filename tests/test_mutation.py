@@ -109,6 +109,7 @@ ANCHORS = {
     (estimate, "expert_time"): (published_layers, True),
     (tiling, "pad"): (lambda: tiling.pad(50257, 64), 50_304),
     (tiling, "tile_efficiency"): (lambda: np.round(tiling.tile_efficiency(512, 4097, tile_m=128, tile_n=512), 3), 0.889),
+    (tiling, "head_sharding"): (lambda: tiling.head_sharding(28, 4, 28)[1], 7),  # vLLM issue 11797
     (tiling, "waves"): (lambda: tiling.waves(1793, 1793, tile_m=256, tile_n=128, sms=108), 2),
     (tiling, "wave_efficiency"): (
         lambda: np.round(tiling.wave_efficiency(1792, 1792, tile_m=256, tile_n=128, sms=108), 3),
@@ -141,6 +142,7 @@ ANCHORS = {
     (chunks, "best_chunks"): (lambda: chunks.best_chunks(7.0, 0.01, 8), 70),
     (chunks, "smoothed_chunks"): (lambda: chunks.smoothed_chunks(1024, 512, 1.0, 0.01, 1.0), [512, 192, 192, 128]),
     (chunks, "fit_chunk_costs"): (lambda: chunks.fit_chunk_costs([10, 20], [15.0, 40.0], [1], lambda n, a, b: [n]), [1, 0.1]),
+    (pipeline, "stage_layers"): (lambda: pipeline.stage_layers(61, 4, extra="middle"), [15, 15, 16, 15]),  # vLLM's get_pp_indices
     (pipeline, "split_layers"): (lambda: pipeline.split_layers([1] * 30, 4), [8, 8, 7, 7]),  # Megatron-LM issue 1304
     (cache_parallel, "partial_attention"): (  # weights 1 and 3; largest score, sum, mean
         lambda: np.hstack([x.ravel() for x in cache_parallel.partial_attention([[0, np.log(3)]], [[1], [5]])]),

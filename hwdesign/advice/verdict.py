@@ -178,8 +178,8 @@ class Finding:
     subject: str | None = None
 
     def __post_init__(self):
-        texts = ("dimension", "value", "rule")
-        check_fields(self, texts=texts, single=("cost",), none=("cost",))
+        texts, absent = ("dimension", "value", "rule", "subject"), ("cost", "subject")
+        check_fields(self, texts=texts, single=("cost",), none=absent)
         _number(self.guideline)
         choice("status", self.status, STATUSES)
         instance("fix", self.fix, Fix | None, "a Fix or None")

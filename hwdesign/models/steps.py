@@ -110,7 +110,7 @@ class Experts:
     count: int = 1
 
     def __post_init__(self):
-        amounts, sizes = ("tokens", "pairs", "touched"), ("local", "hidden", "width", "gate")
+        amounts, sizes = ("tokens", "pairs", "touched", "local"), ("hidden", "width", "gate")
         check_fields(self, amounts=amounts, sizes=sizes, whole=("count",))
 
     @property
