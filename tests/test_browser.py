@@ -22,8 +22,9 @@ HEADINGS = "article :is(h1, h2, h3, h4)"
 TEX = ".math:is(span, div)"
 WHOLE = "notebooks/01_near_square.html"  # axe judges this page with all its maths and code, in both schemes
 CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
-# Most of a chapter's nodes are maths and coloured code, and axe's time grows faster than their number. The maths goes;
-# of the code's colours the first of each kind stays, so that each is judged on each page.
+# Most of a page's nodes are maths, coloured code and plain text, and axe's time grows faster than their number. The maths
+# goes. Of coloured spans the first of each kind stays, and so do the first twelve of paragraphs, items and cells of plain
+# text that stand alike in alike parents: axe has nothing to say of them but their contrast, which is that of their kind.
 THIN_OUT = """() => {
   const seen = new Set();
   for (const span of document.querySelectorAll(".highlight span")) {
@@ -33,6 +34,15 @@ THIN_OUT = """() => {
   document.querySelectorAll("code.literal span.pre").forEach(word => word.replaceWith(word.textContent));
   document.querySelectorAll(".highlight pre, code.literal").forEach(code => code.normalize());
   document.querySelectorAll("mjx-container").forEach(container => container.remove());
+  const path = node => node.tagName === "ARTICLE" ? "" : `${path(node.parentElement)}>${node.tagName}.${node.className}`;
+  const alike = new Map();
+  for (const part of document.querySelectorAll("article :is(p, li, dd, dt, td, pre)")) {
+    if (!part.isConnected || part.closest("summary, figure, a, button, th")) continue;  // these need a name
+    if (part.querySelector("a, img, svg, button, input, details, table, [role], [tabindex], [aria-label]")) continue;
+    const kind = path(part);
+    alike.set(kind, (alike.get(kind) ?? 0) + 1);
+    if (alike.get(kind) > 12) part.textContent = "";
+  }
 }"""
 HIDDEN_CAPTIONS = """() => [...document.querySelectorAll(".hw-table-wrap")].filter(box => {
   const caption = box.querySelector("caption");

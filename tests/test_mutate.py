@@ -148,7 +148,7 @@ def test_endless():
 
 
 def test_toy_mutants_live_and_die(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(mutate, "GRACE", 0.3)
+    monkeypatch.setattr(mutate, "GRACE", 1.5)
     room = tmp_path / "toy" / "room"
     room.mkdir(parents=True)
     for folder in (room, room.parent):
