@@ -1,5 +1,5 @@
-"""Command line: ``hwdesign show config.json``, ``hwdesign check config.json``, ``hwdesign
-measure``.
+"""Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
+``hwdesign measure``.
 """
 
 import argparse

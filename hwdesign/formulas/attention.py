@@ -81,8 +81,8 @@ def _seen(tokens, window):
 
 
 def cache_read_bytes(context, cache_elements, element_bytes):
-    """Bytes of cache a decode step reads for one sequence and layer: ``context * cache_elements *
-    element_bytes``.
+    """Bytes of cache a decode step reads for one sequence and layer:
+    ``context * cache_elements * element_bytes``.
 
     Parameters
     ----------

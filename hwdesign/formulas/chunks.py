@@ -10,8 +10,8 @@ from hwdesign.formulas.pipeline import schedule
 
 
 def chunk_times(sizes, linear, quadratic):
-    """Time of each chunk of a prompt under causal attention, all layers together: ``a c + b c
-    (before + c / 2)``.
+    """Time of each chunk of a prompt under causal attention, all layers together:
+    ``a c + b c (before + c / 2)``.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ def chunk_times(sizes, linear, quadratic):
     Returns
     -------
     ndarray of float, shape (..., C)
-        Times [s]. With equal chunks the i-th takes ``a c + b c^2 (i - 1/2)``; all together take ``a
-        S + b S^2 / 2``.
+        Times [s]. With equal chunks the i-th takes ``a c + b c^2 (i - 1/2)``; all together take
+        ``a S + b S^2 / 2``.
 
     Raises
     ------

@@ -51,8 +51,8 @@ def transfer_time(nbytes, latency, bandwidth):
 
 
 def all_gather_bytes(nbytes, ranks):
-    """Bytes each rank sends to gather a tensor that is spread over all: ``nbytes * (ranks - 1) /
-    ranks``.
+    """Bytes each rank sends to gather a tensor that is spread over all:
+    ``nbytes * (ranks - 1) / ranks``.
 
     A reduce-scatter sends as many.
 
@@ -122,8 +122,8 @@ def all_reduce_bytes(nbytes, ranks):
 
 
 def one_shot_bytes(nbytes, ranks):
-    """Bytes each rank sends when it gives its whole tensor to every other one: ``nbytes * (ranks -
-    1)``.
+    """Bytes each rank sends when it gives its whole tensor to every other one:
+    ``nbytes * (ranks - 1)``.
 
     More bytes than the ring and one exchange instead of two, so it wins for small tensors: decode.
 

@@ -23,8 +23,8 @@ from hwdesign._check import (
 
 
 def bubble_share(stages, chunks):
-    """Share of the whole time that a stage idles, equal stages and equal chunks: ``(P - 1) / (C + P
-    - 1)``.
+    """Share of the whole time that a stage idles, equal stages and equal chunks:
+    ``(P - 1) / (C + P - 1)``.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ def bubble_share(stages, chunks):
 
 
 def bubble_overhead(stages, chunks):
-    """Idle time over the time of a pipeline that is never idle, equal stages and equal chunks: ``(P
-    - 1) / C``.
+    """Idle time over the time of a pipeline that is never idle, equal stages and equal chunks:
+    ``(P - 1) / C``.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ def bubble_overhead(stages, chunks):
 
 
 def pipeline_time(stage_times, chunks):
-    """Time until the last of equal chunks has left the last stage: ``sum(stage_times) + (C - 1)
-    max(stage_times)``.
+    """Time until the last of equal chunks has left the last stage:
+    ``sum(stage_times) + (C - 1) max(stage_times)``.
 
     Parameters
     ----------

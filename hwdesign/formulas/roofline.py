@@ -166,14 +166,9 @@ def intensity(flops, moved):
 
     Examples
     --------
-    >>> round(
-    ...     float(
-    ...         intensity(
-    ...             gemm_flops(256, 8192, 512),
-    ...             gemm_bytes(256, 8192, 512, a=0.5625, b=0.5625, c=1.0),
-    ...         )
-    ...     )
-    ... )
+    >>> shape = 256, 8192, 512
+    >>> found = intensity(gemm_flops(*shape), gemm_bytes(*shape, a=0.5625, b=0.5625, c=1.0))
+    >>> round(float(found))
     474
     """
     flops, moved = positive(flops=flops, moved=moved)
@@ -309,13 +304,9 @@ def bound_time(flops, moved, *, peak_flops, bandwidth):
 
     Examples
     --------
-    >>> round(
-    ...     float(
-    ...         bound_time(gemm_flops(256, 8192, 512), 4530176.0, peak_flops=15e15, bandwidth=8e12)
-    ...     )
-    ...     * 1e6,
-    ...     3,
-    ... )
+    >>> work = gemm_flops(256, 8192, 512)
+    >>> seconds = bound_time(work, 4530176.0, peak_flops=15e15, bandwidth=8e12)
+    >>> round(float(seconds) * 1e6, 3)
     0.566
     """
     flops, moved = positive(flops=flops, moved=moved)
@@ -324,8 +315,8 @@ def bound_time(flops, moved, *, peak_flops, bandwidth):
 
 
 def critical_dimension(ridge_point, element_bytes):
-    """Smallest dimension that can reach the ridge when the other two are infinite: ``ridge_point *
-    element_bytes / 2``.
+    """Smallest dimension that can reach the ridge when the other two are infinite:
+    ``ridge_point * element_bytes / 2``.
 
     The dimension pays for one operand (see the module's identity): m for the weights B, n for the
     inputs A, k for the outputs C. Below this size no choice of the other two makes the GEMM
@@ -489,16 +480,16 @@ def break_even_area(extra_seconds, *, bandwidth, wide_bytes, narrow_bytes):
 
 
 def amdahl_speedup(share, gain):
-    """Speed-up of a whole when only a share of its time gets faster: ``1 / (1 - share + share /
-    gain)``.
+    """Speed-up of a whole when only a share of its time gets faster:
+    ``1 / (1 - share + share / gain)``.
 
     Parameters
     ----------
     share : array_like of float
         Share of the time that gets faster [dimensionless], between 0 and 1.
     gain : array_like of float
-        How many times as fast that share gets [dimensionless], > 0; infinity gives the limit ``1 /
-        (1 - share)``.
+        How many times as fast that share gets [dimensionless], > 0; infinity gives the limit
+        ``1 / (1 - share)``.
 
     Returns
     -------

@@ -73,8 +73,8 @@ def routed_tokens(tokens, top_k, num_experts, *, exponent=0.0, draws=1, seed=0):
     Returns
     -------
     ndarray of int, shape (draws, num_experts)
-        Tokens an expert receives [token], the most popular expert first; a row sums to ``tokens *
-        top_k``.
+        Tokens an expert receives [token], the most popular expert first; a row sums to
+        ``tokens * top_k``.
 
     Raises
     ------

@@ -9,8 +9,8 @@ from hwdesign._check import dims, numbers, same_shape, scalar_or_array, whole
 
 
 def pad(size, multiple):
-    """The smallest multiple of `multiple` that is at least `size`: ``ceil(size / multiple) *
-    multiple``.
+    """The smallest multiple of `multiple` that is at least `size`:
+    ``ceil(size / multiple) * multiple``.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def pad(size, multiple):
 
 
 def tile_efficiency(m, n, *, tile_m, tile_n):
-    """Share of the launched tiles that holds outputs: ``m * n / (pad(m, tile_m) * pad(n,
-    tile_n))``.
+    """Share of the launched tiles that holds outputs:
+    ``m * n / (pad(m, tile_m) * pad(n, tile_n))``.
 
     Parameters
     ----------

@@ -268,9 +268,9 @@ def need_model(model):
 def same_parameters(model, *, layers):
     """A wider or deeper sibling with about the same number of parameters in its blocks.
 
-    All widths (hidden size, feed-forward width, heads) scale with ``sqrt(old layers / new
-    layers)``: parameters of a block grow with the square of its width. Head size and group
-    structure stay.
+    All widths (hidden size, feed-forward width, heads) scale with
+    ``sqrt(old layers / new layers)``: parameters of a block grow with the square of its width.
+    Head size and group structure stay.
 
     Parameters
     ----------

@@ -356,12 +356,9 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> [
-    ...     g.part
-    ...     for g in attention_part(
-    ...         config.load("llama-3.1-8b"), Plan(tp=2), batch=1, context=1000
-    ...     ).gemms
-    ... ]
+    >>> llama = config.load("llama-3.1-8b")
+    >>> done = attention_part(llama, Plan(tp=2), batch=1, context=1000)
+    >>> [gemm.part for gemm in done.gemms]
     ['attention', 'attention', 'head']
     """
     load = dims(batch=batch, context=context, new_tokens=new_tokens)
@@ -409,12 +406,9 @@ def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
     Examples
     --------
     >>> from hwdesign.models import config
-    >>> [
-    ...     g.name
-    ...     for g in feed_forward_part(
-    ...         config.load("llama-3.1-8b"), Plan(tp=2), 1, batch=1, context=1000
-    ...     ).gemms
-    ... ]
+    >>> llama = config.load("llama-3.1-8b")
+    >>> done = feed_forward_part(llama, Plan(tp=2), 1, batch=1, context=1000)
+    >>> [gemm.name for gemm in done.gemms]
     ['up', 'down']
     """
     load = dims(batch=batch, new_tokens=new_tokens, context=context)

@@ -80,14 +80,8 @@ def gemm_kernel_terms(m, n, k, device, recipe, c):
     >>> from hwdesign.catalogue.device import device
     >>> from hwdesign.catalogue.precision import recipe
     >>> from hwdesign.timing.calibration import constants
-    >>> terms = gemm_kernel_terms(
-    ...     16,
-    ...     8192,
-    ...     8192,
-    ...     device("H100_SXM"),
-    ...     recipe("bf16"),
-    ...     constants("gemm", "H100_SXM", "bf16"),
-    ... )
+    >>> fitted = constants("gemm", "H100_SXM", "bf16")
+    >>> terms = gemm_kernel_terms(16, 8192, 8192, device("H100_SXM"), recipe("bf16"), fitted)
     >>> max(terms, key=terms.get)
     'memory'
     """
@@ -152,20 +146,11 @@ def gemm_kernel_seconds(m, n, k, device, recipe, c):
     --------
     >>> from hwdesign.catalogue.device import device
     >>> from hwdesign.catalogue.precision import recipe
-    >>> ideal = {
-    ...     "peak": 1,
-    ...     "bandwidth": 1,
-    ...     "feed": 1e9,
-    ...     "fixed": 0,
-    ...     "overlap": 1e3,
-    ...     "balance": 1,
-    ...     "wave": 0,
-    ...     "split": 1e9,
-    ... }
-    >>> round(
-    ...     float(gemm_kernel_seconds(8192, 8192, 8192, device("GB300"), recipe("bf16"), ideal))
-    ...     * 1e6
-    ... )
+    >>> ideal = {"peak": 1, "bandwidth": 1, "balance": 1, "fixed": 0, "wave": 0}
+    >>> ideal |= {"feed": 1e9, "overlap": 1e3, "split": 1e9}
+    >>> shape = 8192, 8192, 8192
+    >>> seconds = gemm_kernel_seconds(*shape, device("GB300"), recipe("bf16"), ideal)
+    >>> round(float(seconds) * 1e6)
     440
     """
     (m,), (n, k) = positive(m=m), dims(n=n, k=k)

@@ -113,8 +113,8 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
 
 
 def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
-    """Time of causal scores and values for many new tokens a sequence: ``fixed + math + tiles +
-    chain + memory``.
+    """Time of causal scores and values for many new tokens a sequence:
+    ``fixed + math + tiles + chain + memory``.
 
     A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a
     reachable rate; `tiles` what an SM spends on each besides; chain, the blocks by which the
@@ -187,8 +187,8 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
 
 
 def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
-    """Time of the routed experts of one layer: ``fixed + root of squares(weights, math) + pairs +
-    tokens + local + touched``.
+    """Time of the routed experts of one layer:
+    ``fixed + root of squares(weights, math) + pairs + tokens + local + touched``.
 
     Weights are read once for each expert touched. Pairs: each pair of a token and an expert is
     gathered, quantized, written between the two matrices and combined. Tokens: each token that
@@ -347,15 +347,8 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
 
     Examples
     --------
-    >>> round(
-    ...     float(
-    ...         all_to_all_seconds(
-    ...             9e6, 8, 900e9, {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1}
-    ...         )
-    ...     )
-    ...     * 1e6,
-    ...     1,
-    ... )
+    >>> fitted = {"latency": 10e-6, "doubling": 2e-6, "bandwidth": 1}
+    >>> round(float(all_to_all_seconds(9e6, 8, 900e9, fitted)) * 1e6, 1)
     26.0
     """
     return transfer_time(

@@ -139,10 +139,10 @@ def served_points(**equal):
     - one step gives one token: `speculative` is "", not "mtp" (multi-token prediction) or
       "unknown";
     - the requests decode rather than wait: the first token comes within a tenth of a request's
-      life, which is ``ttft + tpot * (output_tokens - 1)``. By Little's law ``concurrency * (1 -
-      ttft / life)`` sequences decode on average, so the batch of a matched point is its concurrency
-      within 10 %. Others queue, for memory or for prefill, or have answers that are short beside
-      the prompt.
+      life, which is ``ttft + tpot * (output_tokens - 1)``. By Little's law
+      ``concurrency * (1 - ttft / life)`` sequences decode on average, so the batch of a matched
+      point is its concurrency within 10 %. Others queue, for memory or for prefill, or have
+      answers that are short beside the prompt.
 
     The model gets the mean lengths: 0.9 of the nominal where the benchmark draws each length
     between 0.8 and 1 of it.

@@ -22,9 +22,10 @@ def time_per_output_token(
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
     its share of prefill.
 
-    ``decode(context = input + output / 2) + (concurrency - 1) / output_tokens *
-    prefill(input_tokens)``: while a sequence is decoded, every other sequence in flight is replaced
-    once, so each step carries that share of one prompt.
+    ``decode(context = input + output / 2)
+    + (concurrency - 1) / output_tokens * prefill(input_tokens)``:
+    while a sequence is decoded, every other sequence in flight is replaced once, so each step
+    carries that share of one prompt.
 
     Parameters
     ----------
