@@ -65,13 +65,11 @@ class SelfAttention(Mixer):
     @property
     def kind(self):
         """MHA, GQA or MQA, with the window if there is one."""
-        name = (
-            "MHA"
-            if self.num_kv_heads == self.num_heads
-            else "MQA"
-            if self.num_kv_heads == 1
-            else "GQA"
-        )
+        name = "GQA"
+        if self.num_kv_heads == self.num_heads:
+            name = "MHA"
+        elif self.num_kv_heads == 1:
+            name = "MQA"
         return f"{name}, window {self.window}" if self.window else name
 
     @property
@@ -83,8 +81,7 @@ class SelfAttention(Mixer):
 
     def cache_share(self, tp):
         """Share of the cache on each of `tp` GPUs [dimensionless]: key-value heads are divided
-        until
-        one is left; beyond that they are copied.
+        until one is left; beyond that they are copied.
         """
         return -(-self.num_kv_heads // tp) / self.num_kv_heads
 
