@@ -10,6 +10,7 @@ formats of the catalogue are names, too:
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 __version__ = "0.2.0"
@@ -55,8 +56,11 @@ def __getattr__(name):
         value = getattr(_module(_HOME[name]), name)
     elif name.isupper() and name in _constants():
         value = _constants()[name]
+    elif name.startswith("__"):  # asked by Python's own tools
+        raise AttributeError(name)
     else:
-        raise AttributeError(f"module 'hwdesign' has no attribute {name!r}; {_where(name)}")
+        kind = ImportError if _imported(sys._getframe(1)) else AttributeError
+        raise kind(f"module 'hwdesign' has no attribute {name!r}; {_where(name)}")
     globals()[name] = value
     return value
 
@@ -76,6 +80,13 @@ def _constants():
     return found | {name: devices.device(name) for name in devices.device_names()}
 
 
+def _imported(frame):
+    """Whether ``from hwdesign import name`` asks: there Python drops an AttributeError's words."""
+    import dis
+
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
 def _where(name):
     """Where a name that is not public is found, in words; else the public names."""
     root = Path(__file__).parent
@@ -86,4 +97,8 @@ def _where(name):
             return f"write 'from {'.'.join(rooms)} import {name}'"
         if file != "__init__" and defined.search(path.read_text(encoding="utf-8")):
             return f"write 'from {'.'.join([*rooms, file])} import {name}'"
-    return f"public names are {', '.join(sorted(__all__))}, and the constants of the catalogue"
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}public names are {', '.join(sorted(__all__))}, and the catalogue's constants"

@@ -45,7 +45,7 @@ def quantity(row):
 
 def rates(d):
     """Dense peaks of a device by printed format [FLOP/s]; the 16-bit one is BF16, or FP16 where there is no BF16 (T4)."""
-    found = {"16 bit": d.dense_peak.get("bf16", d.dense_peak["fp16"]), **d.dense_peak}
+    found = {"16 bit": d.dense_peak.get("bf16") or d.dense_peak.get("fp16"), **d.dense_peak}
     return {label: found.get(key) for label, key in FORMATS.items()}
 
 

@@ -9,6 +9,7 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_html import page
 from hwdesign.advice.report_sarif import sarif
 from hwdesign.advice.report_text import markdown, text
+from hwdesign.models.parts import SIZE_NAMES
 
 FORMATS = ("text", "markdown", "json", "sarif", "html")
 
@@ -32,7 +33,7 @@ def as_object(reports, errors=()):
 
 def schema():
     """The schema of `as_object`: report.schema.json, in which all that the table of guidelines
-    decides is written anew.
+    and the sizes of blocks decide is written anew.
 
     >>> schema()["$defs"]["guideline"]["maximum"]
     7
@@ -49,6 +50,8 @@ def schema():
             if dimension not in dimensions:
                 dimensions.append(dimension)
     parts["finding"]["properties"]["dimension"]["enum"] = dimensions
+    change = parts["fix"]["properties"]["change"]["properties"]
+    change |= {name: {"$ref": "#/$defs/sizes_change"} for name in SIZE_NAMES}
     return found
 
 
