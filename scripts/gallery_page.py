@@ -15,6 +15,7 @@ PART_COLORS = {
     "norm": "#5a6572",
     "head": "#c9d1d9",
 }
+OTHER = "#c2185b"  # a part that has no colour of its own yet
 INTRODUCTION = """# Gallery of models
 
 <!-- written by scripts/generate_pages.py from the configs in hwdesign/models/configs; do not edit -->
@@ -40,7 +41,7 @@ def strip(model, width=240, height=18):
     left, bars = 0.0, []
     for part, n in model.parameters_by_part().items():
         wide = width * n / model.parameters
-        bars.append(f'<rect x="{left:.2f}" width="{wide:.2f}" height="{height}" fill="{PART_COLORS[part]}"/>')
+        bars.append(f'<rect x="{left:.2f}" width="{wide:.2f}" height="{height}" fill="{PART_COLORS.get(part, OTHER)}"/>')
         left += wide
     size = f'width="{width}" height="{height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"><rect {size} fill="#ffffff"/>{"".join(bars)}</svg>\n'

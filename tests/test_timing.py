@@ -17,6 +17,7 @@ from fit_calibration import fitted
 import hwdesign as hw
 from hwdesign.formulas.collectives import all_reduce_bytes, remote_copies
 from hwdesign.models import config
+from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.steps import Work
 from hwdesign.timing import calibration, kernels
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
@@ -130,14 +131,13 @@ def test_ideal_step_is_the_bound_by_hand(case):
     assert step(*case, ideal=True).seconds == pytest.approx(hand_bound(*case), rel=1e-12)
 
 
-PARTS = ("attention", "mamba", "ffn", "experts", "shared experts")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
 def test_wide_parts_count_as_bf16_in_the_bound_by_hand(case):
-    for wide in ((part,) for part in PARTS):
+    for wide in ((part,) for part in QUANTIZED):
         assert step(*case, wide=wide, ideal=True).seconds == pytest.approx(hand_bound(*case, wide=wide), rel=1e-12)
-    assert step(*case, wide=PARTS, ideal=True).seconds == pytest.approx(hand_bound(*case, wide=PARTS), rel=1e-12)
+    assert step(*case, wide=QUANTIZED, ideal=True).seconds == pytest.approx(hand_bound(*case, wide=QUANTIZED), rel=1e-12)
 
 
 def narrow_steps(case, **more):
@@ -153,7 +153,7 @@ def narrow_steps(case, **more):
 
 @pytest.mark.parametrize("case", [CASES[i] for i in (1, 3, 5, 6, 9, 12, 16, 18)], ids=lambda c: " ".join(map(str, c)))
 def test_a_step_with_every_part_wide_is_that_of_bf16(case):
-    decode, prefill, *wanted = narrow_steps(case, wide=PARTS)
+    decode, prefill, *wanted = narrow_steps(case, wide=QUANTIZED)
     for found, bf16 in zip((decode, prefill), wanted, strict=True):
         assert found.terms == pytest.approx(bf16.terms, rel=1e-12) and found.memory == pytest.approx(bf16.memory, rel=1e-12)
     narrow = next(narrow_steps(case))
@@ -162,15 +162,15 @@ def test_a_step_with_every_part_wide_is_that_of_bf16(case):
 
 def test_each_wide_part_adds_its_own_to_memory_and_bound_and_never_takes_away():
     case = "nemotron-3-nano-30b-a3b", "GB300", "nvfp4", 64, 8192, {"dp": 4}, {"ep": 4}
-    narrow, both = step(*case, ideal=True), step(*case, wide=PARTS, ideal=True)
-    one = {part: step(*case, wide=part, ideal=True) for part in PARTS}  # a name alone will do
+    narrow, both = step(*case, ideal=True), step(*case, wide=QUANTIZED, ideal=True)
+    one = {part: step(*case, wide=part, ideal=True) for part in QUANTIZED}  # a name alone will do
     for amount in ("memory", "seconds"):
         low, gains = getattr(narrow, amount), {part: getattr(b, amount) - getattr(narrow, amount) for part, b in one.items()}
         assert min(gains.values()) >= 0 and {part for part, gain in gains.items() if gain == 0} == {
             "ffn"
         }  # it has no dense layer
         assert getattr(both, amount) == pytest.approx(low + sum(gains.values()), rel=1e-12)
-        grown = [getattr(step(*case, wide=PARTS[:i], ideal=True), amount) for i in range(len(PARTS) + 1)]
+        grown = [getattr(step(*case, wide=QUANTIZED[:i], ideal=True), amount) for i in range(len(QUANTIZED) + 1)]
         assert grown == sorted(grown)
     touched = {"attention": {"projections"}, "mamba": {"projections"}, "experts": {"experts", "communication"}}
     for part, b in one.items():
@@ -347,7 +347,7 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     (lambda: step("deepseek-r1", attention={"dp": 24}, ffn={"ep": 24}), "ffn ep must divide experts = 256, got 24"),
     (lambda: step(card="RTX_5090", attention={"tp": 2}), "device must have a link .* got RTX_5090 without one"),
     (lambda: step(card="A100_SXM"), "(recipe|precision) must be one A100_SXM has a dense peak for .* got 'fp8'"),
-    (lambda: step(wide=("ffn", "atention")), f"wide must be one of {', '.join(PARTS)}, got 'atention'; did you mean 'attention'"),
+    (lambda: step(wide=("ffn", "atention")), f"wide must be one of {', '.join(QUANTIZED)}, got 'atention'; did you mean 'attention'"),
     (lambda: step(wide="head"), "wide must be one of attention, .*, got 'head'"),
     (lambda: step(wide=[None]), "wide must be one of attention, .*, got None"),
     (lambda: hw.prefill_step(config.load("phi-4"), "H200", "fp8", batch=1, context=9, wide="router"), "wide must .* 'router'"),

@@ -15,6 +15,7 @@ from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
 from hwdesign.formulas.tiling import head_sharding, pad
 from hwdesign.models.parts import (
+    SIZE_NAMES,
     FeedForward,
     Mixer,
     Shard,
@@ -591,6 +592,9 @@ class Block:
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
         check_fields(self, counts=("norms",), flags=("norm_bias",))
+        for part in self.parts:
+            for name in part.sizes:
+                choice("size", name, SIZE_NAMES)
 
     @property
     def parts(self):

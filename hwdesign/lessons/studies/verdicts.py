@@ -9,6 +9,7 @@ from hwdesign._check import choice
 from hwdesign.advice.case import Case, short_plans
 from hwdesign.advice.checklist import checklist
 from hwdesign.advice.guidelines import GUIDELINES
+from hwdesign.advice.shapes import compared_models
 from hwdesign.advice.verdict import Limits
 from hwdesign.lessons.tables import Table
 from hwdesign.models import config
@@ -36,6 +37,13 @@ STAGED = 6  # the guideline that speaks of stages
 WORDS = {"not applicable": "n/a", "not modelled": "?"}
 
 
+def book_models():
+    """Names of the models that the chapters compare: those of the checker's table of bands, so that
+    a config which is added changes no chapter.
+    """
+    return tuple(row["model"] for row in compared_models())
+
+
 def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8192):
     """The verdicts about many shipped models in one setting: tensor parallel over `ways` GPUs, in
     the checkpoint's format.
@@ -43,7 +51,7 @@ def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8
     Parameters
     ----------
     names : sequence of str, optional
-        Shipped configs; by default all.
+        Shipped configs; by default those of the book.
     device : str or Device
         Accelerator.
     ways : int
@@ -73,7 +81,7 @@ def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8
     ['ok', 'ok', 'ok', 'warn', 'not applicable', 'ok', 'ok']
     """
     found = {}
-    for name in names or config.names():
+    for name in names or book_models():
         attention, ffn = short_plans(tp=ways)
         load = {"device": device, "batch": batch, "context": context}
         case = Case(model=config.load(name), attention=attention, ffn=ffn, **load)
