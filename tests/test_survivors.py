@@ -1,6 +1,7 @@
 """Right values where mutants of the library once went unnoticed: borders, ties, limits."""
 
 import dataclasses
+import itertools
 import json
 import math
 from importlib import resources
@@ -10,6 +11,8 @@ import pytest
 
 import hwdesign as hw
 from hwdesign import cli
+from hwdesign.advice import report_text, shapes
+from hwdesign.advice.judge import judge
 from hwdesign.formulas import (
     attention,
     cache_parallel,
@@ -21,6 +24,7 @@ from hwdesign.formulas import (
     tiling,
 )
 from hwdesign.models import config
+from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import same_parameters
 from hwdesign.models.steps import Experts, Work, step
 from hwdesign.timing import calibration, kernels, silicon
@@ -560,3 +564,122 @@ def test_what_would_hold_a_model_has_more_of_the_wider_way(before, after, capsys
     cli.main(["check", "deepseek-r1", *options])
     said = " ".join(capsys.readouterr().out.split())
     assert f"16 GPUs hold it: --attention tp=16 --ffn {after};" in said
+
+
+# The checker and its siblings --------------------------------------------------------------------
+
+
+def dense(width, heads=8, kv_heads=8, layers=1, hidden=1024):
+    mixer = hw.SelfAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+    block = hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=width))
+    return hw.Model(name="toy", hidden_size=hidden, vocab_size=32000, blocks=(block,) * layers)
+
+
+def test_a_report_is_a_hundred_columns_wide_if_nothing_is_said():
+    lines = report_text.text([judge("gpt2")]).splitlines()
+    assert 90 < max(len(line) for line in lines if "https://" not in line) <= 100
+
+
+def test_routers_and_heads_are_no_product_of_guideline_1():
+    for plan, least in (
+        (hw.Plan(tp=8), "attention output, N = 4096, K = 512"),  # 32 heads of 128 over 8 GPUs
+        (hw.Plan(), "expert up, N = 28672, K = 4096"),  # the router's N = 8 would be less
+    ):
+        case = hw.Case(model="mixtral-8x7b", device="GB300", attention=plan, ffn=plan)
+        reason = hw.checklist(case).verdicts[0].reason
+        if plan.tp == 8:
+            assert reason == f"smallest side on a GPU: {least}"
+        assert "router" not in reason and "head," not in reason
+
+
+def test_up_to_eight_stages_are_told_one_by_one():
+    def told(pp):
+        plan = hw.Plan(pp=pp)
+        case = hw.Case(model="deepseek-r1", recipe="nvfp4", attention=plan, ffn=plan)
+        return hw.checklist(case).verdicts[5].reason
+
+    assert "61 in stages of 7, 7, 8, 8, 8, 8, 8, 7;" in told(8)  # vLLM's cut: the last but one first
+    assert "61 in stages of 6, 7;" in told(9)
+
+
+def test_experts_are_merged_only_where_every_kind_of_layer_can():
+    mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
+    even, odd = hw.MoE(num_experts=8, top_k=2, width=256), hw.MoE(num_experts=8, top_k=1, width=256)
+    blocks = [hw.Block(mixer=mixer, ffn=ffn) for ffn in (even, odd)]
+    both = hw.Model(name="both", hidden_size=1024, vocab_size=32000, blocks=tuple(blocks))
+    assert shapes.merged_experts(both) is None
+    one = dataclasses.replace(both, blocks=(blocks[0],))
+    assert shapes.merged_experts(one).blocks[0].ffn == hw.MoE(num_experts=4, top_k=1, width=512)
+
+
+def test_a_wider_sibling_may_have_any_number_of_heads_on_one_gpu():
+    deep = dense(4096, heads=5, kv_heads=5, layers=64, hidden=640)
+    wide = shapes.wider(deep, 25)
+    assert wide.blocks[0].mixer.num_heads == round(5 * math.sqrt(64 / len(wide.blocks)))
+    assert wide.blocks[0].mixer.num_heads % 2 == 1  # 7 heads; two ways would round them to 6 or 8
+    even = shapes.wider(deep, 25, ways=2)
+    assert even.blocks[0].mixer.num_heads % 2 == 0
+
+
+@pytest.mark.parametrize("aspect", [41, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101])
+def test_a_wider_sibling_has_no_fewer_layers_than_it_must(aspect):
+    deep = dense(8192, heads=16, kv_heads=16, layers=80, hidden=2048)
+
+    def reached(layers):  # hidden size grows with the root of what the layers lose, in steps of 128
+        return math.ceil(2048 * math.sqrt(80 / layers) / 128) * 128 / layers
+
+    start = int(80 * (2048 / 80 / aspect) ** (2 / 3))
+    most = max(layers for layers in range(1, start + 1) if reached(layers) >= aspect)
+    assert len(shapes.wider(deep, aspect).blocks) == most
+
+
+def test_of_many_kinds_of_layers_the_ten_heaviest_are_rounded_either_way():
+    counts = [5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19]
+    mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
+    kinds = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=512 * 3**i)) for i in range(12)]
+    blocks = tuple(kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n))
+    model = hw.Model(name="many", hidden_size=1024, vocab_size=32000, blocks=blocks)
+    new = shapes.regular(model, 4)
+    weight = [4 * 1024 * 1024 + 3 * 1024 * 512 * 3**i + 2 * 1024 for i in range(12)]
+    nearest = [[4, 8], [4, 8], [8, 4], [8, 12], [8, 12], [12, 8], [12, 16], [16, 12], [16, 12]]
+    nearest += [[16, 20], [16, 20], [20, 16]]  # 6, 10, 14, 18: the lower of two equally near
+    least = None  # the two lightest kinds take the nearer multiple, the ten heaviest the better
+    for choice in itertools.product((0, 1), repeat=10):
+        taken = [nearest[0][0], nearest[1][0]]
+        taken += [pair[i] for pair, i in zip(nearest[2:], choice, strict=True)]
+        more = [n - count for n, count in zip(taken, counts, strict=True)]
+        off = abs(sum(n * w for n, w in zip(more, weight, strict=True)))
+        key = off, sum(map(abs, more))
+        least = min(least or (key, taken), (key, taken))
+    assert [new.block_counts[kind] for kind in kinds] == least[1]
+
+
+def test_a_fix_is_shown_without_its_cases():
+    case = hw.Case(model="gpt2")
+    shown = repr(hw.Fix(text="nothing", case=case, before=case))
+    assert shown == "Fix(text='nothing', width=0.0, worsens=())"
+
+
+def test_one_bad_value_among_good_ones_is_refused():
+    with pytest.raises(ValueError, match="tops must be finite"):
+        cache_parallel.merge_partials([[INF], [0.0]], [[1.0], [1.0]], [[[1.0]], [[1.0]]])
+    with pytest.raises(ValueError, match="num_heads must be a multiple of num_kv_heads"):
+        transformer_gemms(
+            1, hidden_size=64, intermediate_size=64, num_heads=[32, 33], num_kv_heads=8, head_dim=8
+        )
+
+
+def test_one_key_of_experts_without_their_number_is_refused():
+    file = resources.files("hwdesign.models").joinpath("configs", "deepseek-r1.json")
+    r1 = json.loads(file.read_text(encoding="utf-8"))
+    for key in ("n_routed_experts", "num_experts_per_tok", "n_shared_experts"):
+        r1.pop(key)
+    r1["first_k_dense_replace"] = 0
+    with pytest.raises(ValueError, match="'n_routed_experts' must be a whole number, since other"):
+        config.load(r1)  # moe_intermediate_size is left
+
+
+def test_a_sheet_says_what_an_engine_reserves_only_where_a_window_needs_less():
+    reserve = "if an engine reserves the full context in every layer"
+    assert reserve in hw.sheet_text(config.load("gemma-3-27b"))
+    assert reserve not in hw.sheet_text(config.load("llama-3.1-8b"))
