@@ -906,11 +906,11 @@ def report(results, equal):
     print(f"{len(survivors)} survived, {len(equal)} known to be equivalent")
 
 
-def as_json(results, equal, package):
+def as_json(results, equal, said):
     """All results as one object."""
     rows = []
     for m, result in [*results, *((m, {"status": "equivalent", "test": ""}) for m, _ in equal)]:
-        before, after = statements(package, m)
+        before, after = said[m]
         rows.append(asdict(m) | result | {"statement": before, "mutated": after})
     killed = sum(result["status"] != "survived" for _, result in results)
     return {"total": len(results), "killed": killed, "equivalent": len(equal), "mutants": rows}
@@ -992,9 +992,10 @@ def main(arguments=None):
     """Sample, run and report; the exit status."""
     args, rooms, names = parsed(arguments)
     package, known = args.root / args.package, equivalents(EQUIVALENT)
-    mutants, equal = [], []
+    mutants, equal, said = [], [], {}
     for m in sample(package, names, args.count, args.seed):
-        argument = known.get((Path(m.module).name, *statements(package, m))) if known else None
+        said[m] = statements(package, m)  # now: the sources may be edited while the tests run
+        argument = known.get((Path(m.module).name, *said[m]))
         if argument:
             equal.append((m, argument))
         else:
@@ -1006,7 +1007,7 @@ def main(arguments=None):
     results = execute(args, rooms, mutants)
     report(results, equal)
     if args.json:
-        args.json.write_text(json.dumps(as_json(results, equal, package), indent=1))
+        args.json.write_text(json.dumps(as_json(results, equal, said), indent=1))
     killed = sum(result["status"] != "survived" for _, result in results)
     return int(100 * killed < args.least * len(results))
 

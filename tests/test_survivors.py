@@ -27,8 +27,8 @@ from hwdesign.models import config
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import same_parameters
 from hwdesign.models.steps import Experts, Work, step
-from hwdesign.timing import calibration, kernels, silicon
-from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
+from hwdesign.timing import calibration, kernels, layouts, served, silicon
+from hwdesign.timing.gemm_kernel import gemm_kernel_seconds, gemm_kernel_terms
 
 NAN, INF = np.nan, np.inf
 
@@ -621,7 +621,17 @@ def test_a_wider_sibling_may_have_any_number_of_heads_on_one_gpu():
     assert even.blocks[0].mixer.num_heads % 2 == 0
 
 
-@pytest.mark.parametrize("aspect", [41, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101])
+@pytest.mark.parametrize(("aspect", "layers"), [(112, 74), (134, 65)])
+def test_of_layers_of_many_kinds_no_more_go_than_must(aspect, layers):
+    mixed = config.load("llama-3.3-nemotron-super-49b")  # 80 blocks of 8 kinds, thinned in proportion
+    new = shapes.wider(mixed, aspect)
+    assert len(new.blocks) == layers and new.hidden_size / shapes.depth(new) >= aspect
+    more = shapes._thinned(mixed, layers + 1)  # one layer more would not reach it
+    hidden = math.ceil(8192 * math.sqrt(80 / len(more)) / 128) * 128
+    assert hidden / shapes.depth(dataclasses.replace(mixed, blocks=more)) < aspect
+
+
+@pytest.mark.parametrize("aspect", [41, 59, 73, 101])
 def test_a_wider_sibling_has_no_fewer_layers_than_it_must(aspect):
     deep = dense(8192, heads=16, kv_heads=16, layers=80, hidden=2048)
 
@@ -633,14 +643,17 @@ def test_a_wider_sibling_has_no_fewer_layers_than_it_must(aspect):
     assert len(shapes.wider(deep, aspect).blocks) == most
 
 
+WIDTHS = (1000, 1100, 3000, 3300, 3700, 4100, 4600, 5200, 6100, 7300, 8900, 9700)
+
+
 def test_of_many_kinds_of_layers_the_ten_heaviest_are_rounded_either_way():
     counts = [5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19]
     mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
-    kinds = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=512 * 3**i)) for i in range(12)]
+    kinds = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=WIDTHS[i])) for i in range(12)]
     blocks = tuple(kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n))
     model = hw.Model(name="many", hidden_size=1024, vocab_size=32000, blocks=blocks)
     new = shapes.regular(model, 4)
-    weight = [4 * 1024 * 1024 + 3 * 1024 * 512 * 3**i + 2 * 1024 for i in range(12)]
+    weight = [4 * 1024 * 1024 + 3 * 1024 * width + 2 * 1024 for width in WIDTHS]
     nearest = [[4, 8], [4, 8], [8, 4], [8, 12], [8, 12], [12, 8], [12, 16], [16, 12], [16, 12]]
     nearest += [[16, 20], [16, 20], [20, 16]]  # 6, 10, 14, 18: the lower of two equally near
     least = None  # the two lightest kinds take the nearer multiple, the ten heaviest the better
@@ -683,3 +696,58 @@ def test_a_sheet_says_what_an_engine_reserves_only_where_a_window_needs_less():
     reserve = "if an engine reserves the full context in every layer"
     assert reserve in hw.sheet_text(config.load("gemma-3-27b"))
     assert reserve not in hw.sheet_text(config.load("llama-3.1-8b"))
+
+
+def test_stages_that_hand_on_to_each_other_need_a_link_of_two():
+    pair = dataclasses.replace(hw.device("H100_SXM"), link_domain=2)
+    plan, llama = hw.Plan(pp=2), config.load("llama-3.1-8b")
+    load = {"batch": 2, "context": 1000, "attention": plan, "ffn": plan}
+    assert hw.decode_step(llama, pair, "bf16", **load).notes == ()
+    wide = hw.Plan(tp=4)
+    notes = hw.decode_step(llama, pair, "bf16", **load | {"attention": wide, "ffn": wide}).notes
+    assert notes == ("all-reduce over 4 GPUs is timed as if the link joined them; it joins 2",)
+
+
+def test_of_a_gemm_that_math_bounds_the_multiplications_are_the_time_at_the_reachable_peak():
+    c = IDLE | {"peak": 0.5, "wave": 1e-30}
+    terms = gemm_kernel_terms(8192, 4096, 16384, H100, hw.recipe("bf16"), c)
+    assert terms["math"] == pytest.approx(2 * 8192 * 4096 * 16384 / (0.5 * 989e12))
+    assert 0 <= terms["tiles"] < 0.05 * terms["math"]  # what the last wave leaves idle
+
+
+def test_a_device_without_a_count_of_sms_is_timed_as_one_of_132():
+    card = hw.device("H100_PCIE")
+    assert card.sms is None
+    c = calibration.constants("gemm", "H100_SXM", "bf16")
+    shape = 65536, 65536, 4096  # operands far beyond the L2 are read again, block by block
+    fast = {**c, "feed": 1e9, "peak": 1e9}
+    told = gemm_kernel_seconds(*shape, card, hw.recipe("bf16"), fast)
+    known = dataclasses.replace(card, sms=132)
+    of_known = gemm_kernel_seconds(*shape, known, hw.recipe("bf16"), fast)
+    assert of_known == pytest.approx(told, rel=1e-12)
+
+
+def test_a_sweep_may_have_as_many_steps_as_it_says(monkeypatch):
+    llama = config.load("llama-3.1-8b")
+    sweep = {"batch": [1, 2], "context": 1000, "gpus": [1]}
+    monkeypatch.setattr(layouts, "MOST_STEPS", 2)  # one layout of two points
+    assert layouts.decode_sweep(llama, "H100_SXM", "fp8", **sweep)["seconds"].shape == (1, 2)
+    monkeypatch.setattr(layouts, "MOST_STEPS", 1)
+    with pytest.raises(ValueError, match="must make at most 1 steps, got 1 layouts of 2 points"):
+        layouts.decode_sweep(llama, "H100_SXM", "fp8", **sweep)
+
+
+def test_lengths_that_are_drawn_below_the_nominal_count_at_nine_tenths():
+    points = served.served_points(model="deepseek-r1", device="B200", framework="sglang", tp=8)
+    for sent, answered in ((1024, 8192), (8192, 1024), (1024, 1024)):
+        here = (points["input_tokens"] == sent) & (points["output_tokens"] == answered)
+        here &= (points["moe_tp"] == 8) & (points["precision"] == "fp8")
+        (i,) = np.flatnonzero(here)[:1]
+        load = {"concurrency": points["concurrency"][i], "input_tokens": round(0.9 * sent)}
+        load |= {"output_tokens": round(0.9 * answered)}
+        attention, ffn = served.served_plans({name: points[name][i] for name in served.GROUP})
+        recipe = served.served_recipe("deepseek-r1", "B200", "sglang", "fp8")
+        plans = {"attention": attention, "ffn": ffn}
+        r1 = config.load("deepseek-r1")
+        alone = hw.time_per_output_token(r1, "B200", recipe, **load, **plans)
+        assert points["modelled"][i] == pytest.approx(float(alone), rel=1e-12)
