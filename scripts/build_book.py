@@ -44,7 +44,9 @@ def step(name, seconds):
 
 def run(command, advice, cwd=ROOT):
     """Run a command with its output visible; a failure becomes the one line ``advice``."""
-    env = os.environ | ({} if sys.stdout.isatty() else {"NO_COLOR": "1"}) | {"HWDESIGN_STATIC": "1"}  # no live widgets
+    env = os.environ | ({} if sys.stdout.isatty() else {"NO_COLOR": "1"})
+    env |= {"HWDESIGN_STATIC": "1"}  # no live widgets
+    env |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # two notebooks at a time, a core each
     if subprocess.run([str(part) for part in command], cwd=cwd, env=env).returncode:
         raise BuildError(advice)
 
@@ -145,7 +147,8 @@ def run_notebooks(results, timeout):
     """Execute each notebook in an empty folder and keep its result; nbmake skips any path with ``_build`` in it."""
     EXECUTED.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        copies = [shutil.copy(notebook, work) for notebook in results]
+        largest_first = sorted(results, key=lambda notebook: -notebook.stat().st_size)  # so that none is left alone at the end
+        copies = {notebook: shutil.copy(notebook, work) for notebook in largest_first}
         run(
             [
                 sys.executable,
@@ -163,12 +166,12 @@ def run_notebooks(results, timeout):
                 work,
                 "-p",
                 "no:cacheprovider",
-                *copies,
+                *copies.values(),
             ],
             "a notebook failed: its cell and error are above; open it in Jupyter to try it",
         )
-        for copy, result in zip(copies, results.values(), strict=True):
-            shutil.move(copy, result)
+        for notebook, copy in copies.items():
+            shutil.move(copy, results[notebook])
 
 
 def execute_notebooks(timeout):
