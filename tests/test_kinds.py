@@ -73,6 +73,13 @@ def test_its_step_is_timed_and_its_state_takes_memory_on_each_gpu(mixed):
     assert one.memory - 4 * bound.memory < 0 < one.memory - 3 * bound.memory
 
 
+def test_its_state_is_split_like_its_heads(mixed):
+    cut = hw.Plan(tp=2, kvp=2)  # its heads over 2 GPUs, as the class says; those of Mamba-2 over 4
+    assert mixed.state_bytes_per_gpu(cut) == mixed.state_bytes() / 2
+    nano = hw.Model.from_config("nemotron-3-nano-30b-a3b")
+    assert nano.state_bytes_per_gpu(cut) == nano.state_bytes() / 4
+
+
 def test_it_is_judged_and_its_heads_must_divide(mixed):
     plan = hw.Plan(tp=4, pp=2)
     found = hw.checklist(hw.Case(model=mixed, device="H200", attention=plan, ffn=plan))

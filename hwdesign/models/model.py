@@ -220,12 +220,20 @@ class Model:
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""
+        return self._state_bytes(lambda mixer: 1, ssm, conv)
+
+    def state_bytes_per_gpu(self, plan, *, ssm="fp32", conv="bf16"):
+        """Bytes of that state on each GPU under a plan [byte]: it is split like the heads."""
+        return self._state_bytes(lambda mixer: mixer.head_ways(plan), ssm, conv)
+
+    def _state_bytes(self, ways, ssm, conv):
         sizes = named_precision("ssm", ssm).bytes, named_precision("conv", conv).bytes
         total = 0
         for block, count in self.block_counts.items():
             if block.mixer and any(block.mixer.state_elements):
                 state, convolution = block.mixer.state_elements
-                total = total + count * (state * sizes[0] + convolution * sizes[1])
+                whole = state * sizes[0] + convolution * sizes[1]
+                total = total + count * whole / ways(block.mixer)
         return total
 
     @classmethod

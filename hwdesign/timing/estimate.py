@@ -638,7 +638,7 @@ class _StepTimer:
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
         rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
-        held = np.ceil(np.asarray(batch) / plan.dp) * (cache + model.state_bytes() / same)
+        held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
         tokens = np.ceil(np.ceil(batch / plan.pp) / plan.dp) * new
         return _Kept(
             vectors=(vectors + table + rows * model.hidden_size) * BF16.bytes,
