@@ -35,7 +35,7 @@ class LinearAttention(Mixer):
     def shards(self, attention, ffn):
         return []
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         return replace(self, num_heads=scaled_size(self.num_heads, factor, ways))
 
 

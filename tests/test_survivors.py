@@ -11,7 +11,7 @@ import pytest
 
 import hwdesign as hw
 from hwdesign import cli
-from hwdesign.advice import report_text, shapes
+from hwdesign.advice import report_text, safe, shapes
 from hwdesign.advice.judge import judge
 from hwdesign.formulas import (
     attention,
@@ -23,12 +23,13 @@ from hwdesign.formulas import (
     routing,
     tiling,
 )
-from hwdesign.models import config
+from hwdesign.models import blocks, config
 from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import same_parameters
 from hwdesign.models.steps import Experts, Work, step
 from hwdesign.timing import calibration, kernels, layouts, served, silicon
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds, gemm_kernel_terms
+from hwdesign.timing.pipeline import block_times
 
 NAN, INF = np.nan, np.inf
 
@@ -605,10 +606,10 @@ def test_up_to_eight_stages_are_told_one_by_one():
 def test_experts_are_merged_only_where_every_kind_of_layer_can():
     mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
     even, odd = hw.MoE(num_experts=8, top_k=2, width=256), hw.MoE(num_experts=8, top_k=1, width=256)
-    blocks = [hw.Block(mixer=mixer, ffn=ffn) for ffn in (even, odd)]
-    both = hw.Model(name="both", hidden_size=1024, vocab_size=32000, blocks=tuple(blocks))
+    kinds = [hw.Block(mixer=mixer, ffn=ffn) for ffn in (even, odd)]
+    both = hw.Model(name="both", hidden_size=1024, vocab_size=32000, blocks=tuple(kinds))
     assert shapes.merged_experts(both) is None
-    one = dataclasses.replace(both, blocks=(blocks[0],))
+    one = dataclasses.replace(both, blocks=(kinds[0],))
     assert shapes.merged_experts(one).blocks[0].ffn == hw.MoE(num_experts=4, top_k=1, width=512)
 
 
@@ -650,8 +651,8 @@ def test_of_many_kinds_of_layers_the_ten_heaviest_are_rounded_either_way():
     counts = [5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19]
     mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
     kinds = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=WIDTHS[i])) for i in range(12)]
-    blocks = tuple(kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n))
-    model = hw.Model(name="many", hidden_size=1024, vocab_size=32000, blocks=blocks)
+    layers = tuple(kind for kind, n in zip(kinds, counts, strict=True) for _ in range(n))
+    model = hw.Model(name="many", hidden_size=1024, vocab_size=32000, blocks=layers)
     new = shapes.regular(model, 4)
     weight = [4 * 1024 * 1024 + 3 * 1024 * width + 2 * 1024 for width in WIDTHS]
     nearest = [[4, 8], [4, 8], [8, 4], [8, 12], [8, 12], [12, 8], [12, 16], [16, 12], [16, 12]]
@@ -751,3 +752,84 @@ def test_lengths_that_are_drawn_below_the_nominal_count_at_nine_tenths():
         r1 = config.load("deepseek-r1")
         alone = hw.time_per_output_token(r1, "B200", recipe, **load, **plans)
         assert points["modelled"][i] == pytest.approx(float(alone), rel=1e-12)
+
+
+# A second sample ---------------------------------------------------------------------------------
+
+
+def test_texts_of_markdown_are_cut_after_500_characters():
+    assert safe.markdown_text("a" * 500) == "a" * 500
+    assert "(501 characters)" in safe.markdown_text("a" * 501).replace("\\", "")
+
+
+def test_a_flat_layer_among_square_ones_is_made_squarer():
+    mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
+    layers = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=width)) for width in (2048, 8192)]
+    model = hw.Model(name="two", hidden_size=1024, vocab_size=32000, blocks=tuple(layers))
+    assert shapes.squarer(model).hidden_size == 2048  # 8192 is eight times 1024, 2048 twice
+
+
+def test_stages_are_timed_with_one_prompt_in_each_group():
+    attention, ffn = hw.Plan(dp=2, pp=2), hw.Plan(tp=2, pp=2)
+    case = hw.Case(model="deepseek-r1", device="H200", recipe="fp8", attention=attention, ffn=ffn)
+    inside = {"attention": hw.Plan(dp=2), "ffn": hw.Plan(tp=2), "batch": 2}
+    times, rest = block_times(case.model, "H200", "fp8", context=8192, **inside)
+    stages = np.array([times[:31].sum(), times[31:].sum() + rest])  # vLLM's cut of 61 in two
+    waits = 100 * (1 - stages.mean() / stages.max())
+    assert f"GPUs wait {waits:.1f} %" in hw.checklist(case).verdicts[5].reason
+
+
+def test_a_head_that_is_the_embedding_counts_by_its_rows():
+    case = hw.Case(model="gpt2", device="H100_SXM")
+    (found,) = [f for f in hw.checklist(case).findings if f.dimension == "vocabulary"]
+    before, after = case.breakdown.terms["head"], found.fix.case.breakdown.terms["head"]
+    assert found.cost == pytest.approx(max(0, before - after * 50257 / 50304) / case.seconds)
+
+
+def test_sizes_that_a_reader_cannot_take_are_named():
+    folder = resources.files("hwdesign.models").joinpath("configs")
+    nano = json.loads(folder.joinpath("nemotron-3-nano-30b-a3b.json").read_text(encoding="utf-8"))
+    with pytest.raises(ValueError, match="'n_shared_experts' must be a whole number from 0 to 1"):
+        config.load(nano | {"n_shared_experts": 2})
+    name = "llama-3.3-nemotron-super-49b.json"
+    searched = json.loads(folder.joinpath(name).read_text(encoding="utf-8"))
+    searched["block_configs"][0]["ffn"]["ffn_mult"] = "2.5"
+    with pytest.raises(ValueError, match=r"ffn_mult' must be a number from 0.01 to 100, got '2.5'"):
+        config.load(searched)
+
+
+def test_ranks_of_experts_divide_among_groups_that_bring_tokens():
+    ways = blocks.inner_ways(hw.Plan(dp=4), hw.Plan(ep=4))
+    assert ways == 1 and isinstance(ways, int)  # each rank has tokens of its own
+    assert blocks.inner_ways(hw.Plan(dp=4), hw.Plan(ep=4, gather=True)) == 4  # all have all
+    assert blocks.inner_ways(hw.Plan(dp=2, tp=2), hw.Plan(ep=4)) == 2
+
+
+def test_a_pattern_of_more_than_twelve_runs_is_summed():
+    mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
+    pair = [hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=1024)), hw.Block(mixer=None, ffn=None)]
+
+    def told(runs):
+        layers = tuple(pair[i % 2] for i in range(runs))
+        model = hw.Model(name="runs", hidden_size=1024, vocab_size=32000, blocks=layers)
+        return hw.sheet_text(model).splitlines()[-1]
+
+    assert "runs)" not in told(12) and "7 x MHA + dense, 6 x nothing (in 13 runs)" in told(13)
+
+
+def test_a_stage_holds_the_residual_stream_of_its_micro_batch():
+    llama, plan = config.load("llama-3.1-8b"), hw.Plan(pp=2)
+    load = {"batch": 64, "context": 1000, "attention": plan, "ffn": plan}
+    held = hw.decode_step(llama, "H200", "bf16", **load).activations
+    live = step(llama, batch=32, context=1000).live_elements  # 64 sequences in two micro-batches
+    assert held == 32 * 4096 * 2 + 2 * live
+
+
+def test_nothing_is_quantized_in_bf16():
+    c = calibration.constants("gemm", "H100_SXM", "bf16")
+    assert gemm_kernel_terms(64, 4096, 4096, H100, hw.recipe("bf16"), c)["quantize"] == 0
+
+
+def test_served_points_take_a_device_by_any_of_its_names():
+    points = served.served_points(model="llama-3.1-70b", device="h100 sxm")
+    assert len(points["tpot"]) and set(points["device"]) == {"H100_SXM"}

@@ -262,7 +262,7 @@ def wider(model, aspect, *, ways=1):
 
     def change(block):
         mixer = block.mixer and block.mixer.scaled(factor, ways)
-        ffn = block.ffn and block.ffn.scaled(factor)
+        ffn = block.ffn and block.ffn.scaled(factor, ways)
         return replace(block, mixer=mixer, ffn=ffn)
 
     return mapped(replace(model, blocks=blocks), change, hidden_size=hidden)

@@ -152,7 +152,7 @@ class SelfAttention(Mixer):
         heads = -(-self.num_heads // int(unit)) * int(unit)
         return replace(self, num_heads=heads, num_kv_heads=self.num_kv_heads if grouped else heads)
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """More or fewer query heads; key-value heads stay where they are shared."""
         if self.num_kv_heads < self.num_heads:
             unit = int(np.lcm(self.num_kv_heads, ways))
@@ -272,7 +272,7 @@ class LatentAttention(Mixer):
             found.append(Shard(name="query latent", field="q_rank", width=self.q_rank, **common))
         return found
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """More or fewer heads and another rank of the queries; the cached latent stays."""
         rank = self.q_rank and scaled_size(self.q_rank, factor, TILE)
         return replace(self, num_heads=scaled_size(self.num_heads, factor, ways), q_rank=rank)
@@ -363,7 +363,7 @@ class Mamba2(Mixer):
         """None that a verdict looks at."""
         return []
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """More or fewer heads, in whole groups."""
         unit = int(np.lcm(self.groups, ways))
         return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))
@@ -414,7 +414,7 @@ class DenseFFN(FeedForward):
             Shard(name="feed-forward width", field="width", width=self.width, ways=ways, part="ffn")
         ]
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """Another width."""
         return replace(self, width=scaled_size(self.width, factor, TILE))
 
@@ -567,7 +567,7 @@ class MoE(FeedForward):
             )
         return found
 
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """Other widths of the same number of experts."""
         shared = self.shared_width and scaled_size(self.shared_width, factor, TILE)
         return replace(self, width=scaled_size(self.width, factor, TILE), shared_width=shared)

@@ -138,7 +138,7 @@ class Part(abc.ABC):
         """Widths that two plans cut, as a list of `Shard`."""
 
     @abc.abstractmethod
-    def scaled(self, factor, ways=1):
+    def scaled(self, factor, ways):
         """A sibling whose widths are `factor` times these; heads stay divisible by `ways`."""
 
     def resized(self, shard, width):
