@@ -8,7 +8,6 @@ runs three of the others, `.ci/run` and `make weekly` all.
 import functools
 import glob
 import hashlib
-import itertools
 import os
 import shutil
 import subprocess
@@ -68,22 +67,16 @@ def notebook_key(path, root=ROOT, libraries=(LIBRARIES, WIDGETS), python=None, c
     return digest(python or python_version(), repr(libraries), *checks, path, *names, *package)
 
 
-# In an order that an edit of the package changes, since one run of `make test` takes only the first that are new.
+# In an order that an edit of the package changes, since `make test` takes only the first of them.
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"), key=notebook_key)
 A_RUN = 3  # notebooks; all of them take longer than the rest of the tests together
 
 
-@pytest.fixture(scope="module")
-def turns():
-    """The notebooks that ran so far, counted; ``.ci/run`` and ``make weekly`` make all of them mandatory."""
-    return itertools.count()
-
-
 @pytest.fixture
-def turn(turns):
-    """Leaves a notebook to a later run."""
-    if next(turns) >= A_RUN and not required("HWDESIGN_REQUIRE_COLAB"):
-        pytest.skip(f"left to the next run: {A_RUN} new notebooks a run, all of them in .ci/run and make weekly")
+def turn(path):
+    """Leaves a notebook to ``.ci/run`` and ``make weekly``, which make all of them mandatory."""
+    if NOTEBOOKS.index(path) >= A_RUN and not required("HWDESIGN_REQUIRE_COLAB"):
+        pytest.skip(f"left to .ci/run and make weekly: {A_RUN} notebooks here, which ones an edit of the package changes")
 
 
 @pytest.fixture(scope="module")
