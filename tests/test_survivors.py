@@ -833,3 +833,24 @@ def test_nothing_is_quantized_in_bf16():
 def test_served_points_take_a_device_by_any_of_its_names():
     points = served.served_points(model="llama-3.1-70b", device="h100 sxm")
     assert len(points["tpot"]) and set(points["device"]) == {"H100_SXM"}
+
+
+def test_states_of_several_kinds_of_layers_add_up():
+    two = [hw.Mamba2(num_heads=8, head_dim=64, groups=8, state=n, conv=4) for n in (64, 128)]
+    layers = tuple(hw.Block(mixer=mixer, ffn=None, norms=1) for mixer in two)
+    model = hw.Model(name="states", hidden_size=1024, vocab_size=32000, blocks=layers)
+    done = step(model, batch=3, context=10)
+    assert done.state_elements == 2 * 3 * 8 * 64 * (64 + 128)  # read and written
+
+
+def test_a_pipeline_of_single_gpus_has_no_experts_to_spread():
+    plan = hw.Plan(pp=4)
+    case = hw.Case(model="mixtral-8x7b", device="H200", attention=plan, ffn=plan)
+    verdict = hw.checklist(case).verdicts[4]
+    assert verdict.status == "not applicable" and "one GPU holds all experts" in verdict.reason
+
+
+def test_a_model_that_fits_is_told_in_no_loud_colour():
+    lines = report_text.text([judge("gpt2")], colour=True).splitlines()
+    (memory,) = [line for line in lines if "on the fullest GPU" in line]
+    assert "\x1b" not in memory
