@@ -33,7 +33,7 @@ quick: .venv/.test  ## the inner loop, half a minute: tests of formulas, models,
 test: lint book  ## lint, build the site, run every test but the weekly ones (TORCH=0: without torch, a large download)
 	@export HWDESIGN_REQUIRE_SITE=1; failed=0; \
 	  $(PYTEST) -m "not alone and not weekly" --doctest-modules hwdesign tests || failed=1; \
-	  $(BIN)/python -m pytest -m "alone and not weekly" tests || failed=1; exit $$failed
+	  $(BIN)/python -m pytest -m "alone and not weekly" $$(grep -l "mark.alone" tests/test_*.py) || failed=1; exit $$failed
 
 weekly: $(TEST_STAMP)  ## what takes minutes: the weekly tests, every notebook in Colab's environment, and mutants of the code that the tests must find
 	@$(PYTEST) -m weekly tests
