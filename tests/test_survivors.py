@@ -582,15 +582,13 @@ def test_a_report_is_a_hundred_columns_wide_if_nothing_is_said():
 
 
 def test_routers_and_heads_are_no_product_of_guideline_1():
-    for plan, least in (
-        (hw.Plan(tp=8), "attention output, N = 4096, K = 512"),  # 32 heads of 128 over 8 GPUs
-        (hw.Plan(), "expert up, N = 28672, K = 4096"),  # the router's N = 8 would be less
-    ):
+    def told(plan):
         case = hw.Case(model="mixtral-8x7b", device="GB300", attention=plan, ffn=plan)
-        reason = hw.checklist(case).verdicts[0].reason
-        if plan.tp == 8:
-            assert reason == f"smallest side on a GPU: {least}"
-        assert "router" not in reason and "head," not in reason
+        return hw.checklist(case).verdicts[0].reason
+
+    # The router's N = 8 would be less than 4096 / 8 columns of heads, and than 48 heads of 128.
+    assert told(hw.Plan(tp=8)) == "smallest side on a GPU: attention output, N = 4096, K = 512"
+    assert told(hw.Plan()) == "smallest side on a GPU: qkv, N = 6144, K = 4096"
 
 
 def test_up_to_eight_stages_are_told_one_by_one():

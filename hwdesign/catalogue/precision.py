@@ -207,29 +207,6 @@ def precision(precision):
 def named_precision(name, value):
     """A format that an argument of another name gives.
 
-    Parameters
-    ----------
-    name : str
-        Argument to name in an error.
-    value : str or Precision
-        As `precision` takes it.
-
-    Returns
-    -------
-    Precision
-        The format; its sizes are in [bit] and [byte].
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown; the message lists the known ones.
-
-    Notes
-    -----
-    Source: see the head of this module.
-
-    Examples
-    --------
     >>> named_precision("conv", "bf16").bytes
     2.0
     """
@@ -275,29 +252,6 @@ def recipe(recipe):
 def named_recipe(name, value):
     """A recipe that an argument of another name gives.
 
-    Parameters
-    ----------
-    name : str
-        Argument to name in an error.
-    value : str or Recipe
-        As `recipe` takes it.
-
-    Returns
-    -------
-    Recipe
-        Its formats [byte per element].
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown; the message lists the known ones.
-
-    Notes
-    -----
-    Source: see the head of this module.
-
-    Examples
-    --------
     >>> named_recipe("recipes", "fp8").name
     'fp8'
     """

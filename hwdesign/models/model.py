@@ -248,23 +248,6 @@ class Model:
 def need_model(model):
     """The model that an argument `model` gives.
 
-    Parameters
-    ----------
-    model : Model
-        What was given.
-
-    Returns
-    -------
-    Model
-        The same.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-
-    Examples
-    --------
     >>> need_model("gpt2")
     Traceback (most recent call last):
     ...
