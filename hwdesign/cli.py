@@ -15,6 +15,7 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.advice.safe import visible
+from hwdesign.catalogue.engine import engine_names
 from hwdesign.models import config
 from hwdesign.units import fmt
 
@@ -171,13 +172,20 @@ def _setting_options():
     """Options that say how the model runs, as (name, shape, type, help)."""
     devices = f"accelerator: {', '.join(hwdesign.device_names())} (GB300)"
     recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
-    formats = f"formats of weights, activations and cache: {recipes}"
+    formats = f"formats of weights and activations: {recipes}"
     attention = "plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp"
     ffn = "plan of the feed-forward part over as many GPUs, as in ep=32"
     ways = tuple((way, "N", _whole, f"{what} (1)") for way, what in WAYS.items())
     return (
         ("device", "NAME", str, devices),
+        ("engine", "NAME", str, f"whose defaults are taken: {', '.join(engine_names())} (vllm)"),
         ("recipe", "NAME", str, formats),
+        (
+            "cache",
+            "NAME",
+            str,
+            "format of the cache: bf16, fp8 (the checkpoint's, else the engine's)",
+        ),
         *ways,
         ("attention", "PLAN", str, attention),
         ("ffn", "PLAN", str, ffn),
@@ -269,6 +277,8 @@ def _check_options(chosen):
     return {
         "device": chosen.device,
         "recipe": chosen.recipe,
+        "cache": chosen.cache,
+        "engine": chosen.engine,
         "batch": chosen.batch,
         "context": chosen.context,
         "attention": attention,

@@ -15,13 +15,17 @@ from hwdesign._check import choice, instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import Recipe
+from hwdesign.catalogue.engine import Engine
+from hwdesign.catalogue.engine import engine as as_engine
+from hwdesign.catalogue.precision import Precision, Recipe
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
 from hwdesign.models.model import PARTS, Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
-from hwdesign.timing.estimate import decode_step, decode_steps
+from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
+from hwdesign.timing.formats import engine_formats
 from hwdesign.timing.layouts import layouts
+from hwdesign.timing.serving import time_per_output_token
 
 WAYS = ("tp", "kvp", "dp", "ep", "pp")
 MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
@@ -95,20 +99,28 @@ class Case:
     device : str or Device
         Accelerator.
     recipe : str or Recipe, optional
-        Formats; by default those of the checkpoint, else BF16.
+        Formats of the products; by default those of the checkpoint, else BF16. On a device without
+        their math the weights stay as they are stored and are multiplied in BF16.
+    cache : str or Precision, optional
+        Format of the cache; by default what the checkpoint names, else what the engine does.
+    engine : str or Engine
+        Whose defaults are taken: the cache's format, what is kept of the memory.
     attention, ffn : Plan, optional
         Plans of the two parts; by default one GPU.
     batch : int
         Sequences in flight over all GPUs.
     context : int
-        Tokens that each new token sees [token]; also the length of the prompt that guideline 6
-        looks at.
+        Tokens that each new token sees [token].
+    prompt : int, optional
+        Length of a prompt [token]; by default `context`.
+    answer : int, optional
+        Length of an answer [token]: with it `token_seconds` is known.
 
     Raises
     ------
     ValueError
         If a name is unknown, a number is out of range, the plans use different GPUs, or the device
-        lacks the format or a link.
+        lacks a link or any kernel for the format.
 
     Examples
     --------
@@ -120,23 +132,33 @@ class Case:
     model: Model
     device: Device = "GB300"
     recipe: Recipe | None = None
+    cache: Precision | None = None
+    engine: Engine = ENGINE
     attention: Plan = field(default_factory=Plan)
     ffn: Plan = field(default_factory=Plan)
     batch: int = 64
     context: int = 8192  # [token]
+    prompt: int | None = None  # [token]
+    answer: int | None = None  # [token]
 
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
-        model = as_model(self.model)
+        (prompt,) = whole(prompt=context if self.prompt is None else self.prompt)
+        if self.answer is not None:
+            (answer,) = whole(answer=self.answer)
+            object.__setattr__(self, "answer", answer)
+        model, device, engine = as_model(self.model), as_device(self.device), as_engine(self.engine)
         attention, ffn = _plans(self.attention, self.ffn)
+        formats = engine_formats(model, device, engine, recipe=self.recipe, cache=self.cache)
         values = {
             "model": model,
-            "device": as_device(self.device),
-            "recipe": as_recipe(
-                (model.quantization or "bf16") if self.recipe is None else self.recipe
-            ),
+            "device": device,
+            "engine": engine,
+            "recipe": formats.recipe,
+            "cache": formats.recipe.kv_cache,
             "batch": batch,
             "context": context,
+            "prompt": prompt,
             "attention": attention,
             "ffn": ffn,
         }
@@ -146,11 +168,6 @@ class Case:
 
     def _refuse_what_cannot_be(self):
         device, stages, layers = self.device, self.attention.pp, len(self.model.blocks)
-        if self.recipe.math.rate not in device.dense_peak:
-            raise ValueError(
-                f"recipe must multiply in a format of {device.name} "
-                f"({', '.join(device.dense_peak)}), got {self.recipe.name!r}"
-            )
         if stages > layers:
             raise ValueError(
                 f"pp must be <= the {layers} layers of {self.model.name}, got {stages}"
@@ -184,7 +201,27 @@ class Case:
             context=self.context,
             attention=self.attention,
             ffn=self.ffn,
+            engine=self.engine,
         )
+
+    @functools.cached_property
+    def token_seconds(self):
+        """Time per output token on a server that also prefills [s]; None where the plans cannot
+        run or the length of an answer is not known.
+        """
+        if self.refusal or self.answer is None:
+            return None
+        seconds = time_per_output_token(
+            self.model,
+            self.device,
+            self.recipe,
+            concurrency=self.batch,
+            input_tokens=self.prompt,
+            output_tokens=self.answer,
+            attention=self.attention,
+            ffn=self.ffn,
+        )
+        return float(seconds)
 
     @property
     def seconds(self):
@@ -211,7 +248,7 @@ class Case:
         though its own plans do.
         """
         pairs = listed("pairs", pairs, tuple, "pairs of Plan")
-        load = {"batch": self.batch, "context": self.context}
+        load = {"batch": self.batch, "context": self.context, "engine": self.engine}
         steps = decode_steps(self.model, self.device, self.recipe, pairs, **load)
         if self.breakdown is None:
             must_fit = any(timed.feasible for timed in steps)

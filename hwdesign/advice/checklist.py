@@ -58,7 +58,7 @@ class Checklist:
 
     @property
     def status(self):
-        """The worst of the verdicts: "ok", "warn" or "fail"; what does not fit into memory
+        """The worst of the verdicts: "ok", "warn", "fail" or "break"; what does not fit into memory
         fails.
         """
         return self.status_without(())
@@ -158,10 +158,10 @@ def checklist(case, limits=None):
     for verdict in before:
         findings = []
         for finding in verdict.findings:
-            if finding.fix:
-                worsens = _worsened(before, judged(finding.fix.case))
-                finding = replace(finding, fix=replace(finding.fix, worsens=worsens))
-            findings.append(finding)
+            fixes = []
+            for fix in finding.fixes:
+                fixes.append(replace(fix, worsens=_worsened(before, judged(fix.case))))
+            findings.append(replace(finding, fixes=tuple(fixes)))
         done.append(replace(verdict, findings=tuple(findings)))
     return Checklist(case=case, limits=limits, verdicts=tuple(done))
 

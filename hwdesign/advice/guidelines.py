@@ -7,7 +7,7 @@ the JSON report up to date.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hwdesign.advice import rules
+from hwdesign.advice import plan_rules, rules
 from hwdesign.advice.widths import multiples
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
@@ -126,7 +126,7 @@ _TABLE = (
         title="Wide expert parallelism",
         short="wide experts",
         about="Experts spread whole over many GPUs see more tokens each than experts that are cut.",
-        rule=rules.wide_experts,
+        rule=plan_rules.wide_experts,
         blames=("ffn plan",),
     ),
     Guideline(
@@ -146,7 +146,7 @@ _TABLE = (
         short="decoupled",
         about="Attention and the feed-forward part may be spread over the same GPUs in different "
         "ways, so that the cache is not copied.",
-        rule=rules.decoupled,
+        rule=plan_rules.decoupled,
         blames=("attention plan",),
     ),
 )

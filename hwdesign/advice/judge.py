@@ -8,7 +8,7 @@ from hwdesign.advice.checklist import checklist
 from hwdesign.advice.report_facts import OPTIONS, Report
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import RECIPES
+from hwdesign.timing.formats import engine_formats
 
 
 def judge(source, *, limits=None, ignore=(), **options):
@@ -40,9 +40,10 @@ def judge(source, *, limits=None, ignore=(), **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model, device = as_model(source), as_device(given.get("device", Case.device))
-        recipe_from = _recipe_from(given, model, device)
-        found = checklist(Case(**{**given, "model": model, "device": device}), limits)
-    case = found.case
+        case = Case(**{**given, "model": model, "device": device})
+        chosen = {name: given.get(name) for name in ("recipe", "cache")}
+        formats = engine_formats(model, device, case.engine, **chosen)
+        found = checklist(case, limits)
     if case.refusal and not found.findings:
         raise ValueError(
             f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: "
@@ -55,25 +56,8 @@ def judge(source, *, limits=None, ignore=(), **options):
     return Report(
         source=named,
         checklist=found,
-        recipe_from=recipe_from,
+        formats=formats,
         defaults=tuple(defaults),
         ignored=tuple(ignore),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
     )
-
-
-def _recipe_from(given, model, device):
-    """Whether the recipe is that of an option, of the checkpoint or the default; a checkpoint's
-    that the device does not multiply is refused.
-    """
-    if "recipe" in given:
-        return "option"
-    if not model.quantization:
-        return "default"
-    known = [recipe.name for recipe in RECIPES.values() if recipe.math.rate in device.dense_peak]
-    if model.quantization not in known:
-        raise ValueError(
-            f"recipe must be one of {', '.join(known)}, for {device.name} does not multiply the "
-            f"checkpoint's format, got {model.quantization!r}"
-        )
-    return "checkpoint"

@@ -14,10 +14,18 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import percent
 from hwdesign.models.parts import SIZE_NAMES
+from hwdesign.timing.formats import Formats
 from hwdesign.units import fmt
 
-MARKS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "not applicable": "n/a", "not modelled": "?"}
-SUMMED = ("fail", "warn", "ok", "not applicable", "not modelled")
+MARKS = {
+    "ok": "ok",
+    "warn": "WARN",
+    "fail": "FAIL",
+    "break": "BREAK",
+    "not applicable": "n/a",
+    "not modelled": "?",
+}
+SUMMED = ("break", "fail", "warn", "ok", "not applicable", "not modelled")
 ORIGIN = {
     "option": "as asked",
     "checkpoint": "the checkpoint's",
@@ -28,7 +36,7 @@ SHAPE = {
     "fail": "; a failure since engines refuse the shape",
 }
 LABELS = {"vocab_size": "vocabulary"}
-OPTIONS = ("device", "recipe", "attention", "ffn", "batch", "context")
+OPTIONS = ("device", "engine", "recipe", "cache", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
 
 
@@ -36,7 +44,7 @@ WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", 
 class Report:
     """A checklist with where its model came from.
 
-    `source` is the config as it was given, `recipe_from` "option", "checkpoint" or "default",
+    `source` is the config as it was given, `formats` where those of products and cache come from,
     `defaults` the options that nobody gave, `ignored` the guidelines that do not count, `warned`
     what the package warned of meanwhile.
 
@@ -49,7 +57,7 @@ class Report:
 
     source: str
     checklist: Checklist
-    recipe_from: str
+    formats: Formats
     defaults: tuple = ()
     ignored: tuple = ()
     warned: tuple = ()
@@ -120,7 +128,10 @@ class Report:
             },
             "device": case.device.name,
             "recipe": case.recipe.name,
-            "recipe_from": self.recipe_from,
+            "recipe_from": self.formats.recipe_from,
+            "cache": case.cache.name,
+            "cache_from": self.formats.cache_from,
+            "engine": case.engine.name,
             "attention": _ways(case, "attention"),
             "ffn": _ways(case, "ffn"),
             "gpus": case.gpus,
@@ -151,7 +162,9 @@ class Report:
         size = f"{len(case.model.blocks)} layers, hidden size {case.model.hidden_size}"
         yield "size", f"{fmt(case.model.parameters, ' parameters')}, {size}"
         yield "device", case.device.name + said["device"]
-        yield "recipe", f"{case.recipe.name} ({ORIGIN[self.recipe_from]})"
+        yield "engine", case.engine.title + said["engine"]
+        yield "recipe", f"{case.recipe.name} ({ORIGIN[self.formats.recipe_from]})"
+        yield "cache", self._cache
         yield "plans", plan_text(case.attention, case.ffn) + gpus + said["attention"]
         load = f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}"
         yield "load", load
@@ -164,6 +177,14 @@ class Report:
             yield "ignored", f"{noun} {', '.join(map(str, self.ignored))}, as asked"
         for note in facts["notes"]:
             yield "note", note
+
+    @property
+    def _cache(self):
+        """Format of the cache and where it comes from, in words."""
+        case, origin = self.checklist.case, self.formats.cache_from
+        if origin == "engine":
+            return f"{case.cache.name} (default of {case.engine.label})"
+        return f"{case.cache.name} ({ORIGIN[origin]})"
 
     def _step_and_memory(self):
         facts, case = self.facts, self.checklist.case

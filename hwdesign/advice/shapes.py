@@ -44,6 +44,24 @@ def mapped(model, change, **values):
     return replace(model, blocks=tuple(new[block] for block in model.blocks), **values)
 
 
+def has_experts(model):
+    """Whether a token chooses its experts in some layer.
+
+    >>> has_experts(config.load("deepseek-r1")), has_experts(config.load("gpt2"))
+    (True, False)
+    """
+    return any(block.routed for block in model.block_counts)
+
+
+def first_ffn(model, routed):
+    """The first feed-forward part of a model that has experts, or the first that has none.
+
+    >>> first_ffn(config.load("deepseek-r1"), routed=True).num_experts
+    256
+    """
+    return next(b.ffn for b in model.blocks if b.ffn and b.ffn.routed == routed)
+
+
 def merged_experts(model):
     """Half as many experts of twice the width, of which a token uses half as many: the same
     parameters, total and active.

@@ -3,19 +3,23 @@
 A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the
 model or another plan on the same GPUs, by `decode_step`; for the widths of guideline 2 in time for
 a parameter. Status by cost is "warn" and "fail" from two limits on. Where a structure is broken (a
-tile, a pattern of layers) it is "warn" at least, and where an engine refuses (a scale block or a
-row that is cut, heads that do not divide) "fail".
+tile, a pattern of layers) it is "warn" at least. Where a named engine refuses to load a shape or
+crashes on it (a scale block that is cut, heads that do not divide) it is a "break", which is worse
+than any cost.
 """
 
 from dataclasses import dataclass, field
 
 from hwdesign._check import check_fields, choice, count, instance, listed, single
 from hwdesign.advice.case import Case
+from hwdesign.models.engine_plans import plan_engines
 
-RANK = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
+RANK = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 STATUSES = tuple(RANK)
 MOST_GUIDELINES = 99
 MOST = 0.15  # change of the parameters beyond which a sibling is another model, and no fix
+MARKED = 0.02  # change of the parameters above which a fix is marked as a large one
+SLOWER = 0.001  # what the fix of a cost may add to the step
 
 
 def percent(share):
@@ -120,6 +124,21 @@ class Fix:
         object.__setattr__(self, "worsens", listed("worsens", self.worsens, tuple, like))
 
     @property
+    def place(self):
+        """Where it is made: on the "server", by its plans and formats, or in the next "model"."""
+        return "server" if self.case.model == self.before.model else "model"
+
+    @property
+    def engines(self):
+        """Names of the engines that run its plans, as a tuple."""
+        return plan_engines(self.case.model, self.case.attention, self.case.ffn)
+
+    @property
+    def large(self):
+        """Whether it changes the parameters by more than 2 %."""
+        return abs(self.parameters) > MARKED
+
+    @property
     def parameters(self):
         """Parameters that it adds, as a share [dimensionless]."""
         return self.case.model.parameters / self.before.model.parameters - 1
@@ -132,6 +151,42 @@ class Fix:
         if self.case.seconds is None or self.before.seconds is None:
             return None
         return self.case.seconds / self.before.seconds - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """That an engine does not load a shape, or crashes on it.
+
+    Parameters
+    ----------
+    engine : str
+        Label and version.
+    says : str
+        What it says or does, in words.
+    source : str
+        Where that is read: an address.
+
+    Examples
+    --------
+    >>> Refusal(engine="vLLM 0.33.0", says="asserts", source="https://example.org").engine
+    'vLLM 0.33.0'
+    """
+
+    engine: str
+    says: str
+    source: str
+
+    def __post_init__(self):
+        check_fields(self, texts=("engine", "says", "source"))
+
+
+def some(*fixes):
+    """Those of some fixes that there are, as a tuple.
+
+    >>> some(None, None)
+    ()
+    """
+    return tuple(fix for fix in fixes if fix is not None)
 
 
 def _number(guideline):
@@ -153,11 +208,13 @@ class Finding:
     value, rule : str
         What it is and what it should be, in words.
     status : str
-        "warn" or "fail".
+        "warn", "fail" or "break".
     cost : float, optional
         Share of the step that a real alternative saves [dimensionless]; None if unknown.
-    fix : Fix, optional
-        What would remove it; None where there is none.
+    fixes : tuple of Fix
+        What would remove it, the first choice first; empty where nothing does.
+    refused_by : tuple of Refusal
+        Engines that do not load or crash, of a "break".
     subject : str, optional
         Which keys of a config it speaks of, by a name in `hwdesign.advice.report_sarif.KEYS`; by
         default `dimension`.
@@ -174,7 +231,8 @@ class Finding:
     rule: str
     status: str
     cost: float | None = None
-    fix: Fix | None = None
+    fixes: tuple = ()
+    refused_by: tuple = ()
     subject: str | None = None
 
     def __post_init__(self):
@@ -182,7 +240,14 @@ class Finding:
         check_fields(self, texts=texts, single=("cost",), none=absent)
         _number(self.guideline)
         choice("status", self.status, STATUSES)
-        instance("fix", self.fix, Fix | None, "a Fix or None")
+        object.__setattr__(self, "fixes", listed("fixes", self.fixes, Fix, "Fix"))
+        refused = listed("refused_by", self.refused_by, Refusal, "Refusal")
+        object.__setattr__(self, "refused_by", refused)
+
+    @property
+    def fix(self):
+        """The first choice among its fixes, None without any."""
+        return self.fixes[0] if self.fixes else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +259,7 @@ class Verdict:
     guideline : int, optional
         Number of the guideline, which the table of guidelines gives.
     status : str
-        "ok", "warn", "fail", "not applicable" or "not modelled".
+        "ok", "warn", "fail", "break", "not applicable" or "not modelled".
     reason : str
         Why, in a sentence.
     findings : tuple of Finding

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hwdesign.advice.case import change, plan_text
 from hwdesign.advice.shapes import mapped
-from hwdesign.advice.verdict import Finding, Fix, Verdict
+from hwdesign.advice.verdict import Finding, Fix, Verdict, some
 from hwdesign.models.parts import QUANTIZED, TERM_OF, Shard
 from hwdesign.models.sharding import width_tiers
 
@@ -100,7 +100,7 @@ def _finding(case, shard, broken, limits):
         rule=f"multiples of {first.multiple}{each}, for {WHY[first.name]}",
         status=limits.grade(cost, least),
         cost=cost,
-        fix=fix,
+        fixes=some(fix),
     )
 
 
@@ -190,7 +190,7 @@ def _head_finding(case, mixer, ways):
         value=f"{heads} {subject} over {ways} GPUs",
         rule=rule,
         status="fail",
-        fix=new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case),
+        fixes=some(new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)),
         subject=subject,
     )
 

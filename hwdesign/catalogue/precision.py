@@ -7,7 +7,7 @@ DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128
 2026-11-29.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwdesign._check import check_fields, choice, instance, listed, positive
 
@@ -148,6 +148,11 @@ class Recipe:
         """
         return {"a": self.activations.bytes, "b": self.weights.bytes, "c": self.outputs.bytes}
 
+    @property
+    def weight_only(self):
+        """Whether weights are stored in fewer bits than are multiplied."""
+        return self.weights.bits < self.math.bits
+
 
 def _recipe(name, weights, activations, outputs, kv_cache, math):
     return Recipe(
@@ -169,9 +174,55 @@ RECIPES = {
         _recipe("nvfp4", NVFP4, NVFP4, BF16, FP8, NVFP4),
         _recipe("mxfp4", MXFP4, MXFP4, BF16, FP8, MXFP4),
         _recipe("w4a16", INT4_G128, BF16, BF16, BF16, BF16),
+        _recipe("fp8_w8a16", FP8, BF16, BF16, BF16, BF16),
+        _recipe("fp8_block_w8a16", FP8_128X128, BF16, BF16, BF16, BF16),
+        _recipe("nvfp4_w4a16", NVFP4, BF16, BF16, BF16, BF16),
+        _recipe("mxfp4_w4a16", MXFP4, BF16, BF16, BF16, BF16),
         _recipe("table2", NVFP4, NVFP4, FP8, FP8, NVFP4),
     )
 }
+
+
+def multiplied(recipe, device_peaks):
+    """The recipe as a device runs it: itself, or weight-only where the device has no tensor cores
+    for its math: engines then expand the stored weights to BF16 inside the kernel.
+
+    Parameters
+    ----------
+    recipe : str or Recipe
+        What the checkpoint stores.
+    device_peaks : collection of str
+        Rates that the device has, as the keys of `Device.dense_peak` [FLOP/s].
+
+    Returns
+    -------
+    Recipe
+        With the same weights and cache [byte per element].
+
+    Raises
+    ------
+    ValueError
+        If the device has neither its rate nor BF16.
+
+    Notes
+    -----
+    Source: vLLM's Marlin kernels for FP8, MXFP4 and NVFP4 weights on devices without that math.
+
+    Examples
+    --------
+    >>> multiplied("mxfp4", ["bf16", "fp8"]).name, multiplied("fp8", ["bf16", "fp8"]).name
+    ('mxfp4_w4a16', 'fp8')
+    """
+    form = named_recipe("recipe", recipe)
+    if form.math.rate in device_peaks:
+        return form
+    name = f"{form.name}_w{form.weights.bits}a16"
+    if name not in RECIPES or "bf16" not in device_peaks:
+        raise ValueError(
+            f"recipe must multiply in a format of the device ({', '.join(device_peaks)}), or store "
+            f"weights that engines expand to BF16, got {form.name!r}"
+        )
+    return replace(RECIPES[name], kv_cache=form.kv_cache)
 
 
 def precision(precision):
@@ -221,7 +272,8 @@ def recipe(recipe):
     Parameters
     ----------
     recipe : str or Recipe
-        One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2".
+        One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2", or of those whose
+        weights alone are in few bits: "fp8_w8a16", "fp8_block_w8a16", "nvfp4_w4a16", "mxfp4_w4a16".
 
     Returns
     -------

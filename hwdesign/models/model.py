@@ -54,6 +54,8 @@ class Model:
         Recipe that the config's checkpoint is stored in.
     unquantized : tuple of str
         Parts that the checkpoint keeps in BF16 although the recipe would convert them.
+    kv_cache : str or None
+        Format of the cache that the checkpoint names.
 
     Raises
     ------
@@ -81,6 +83,7 @@ class Model:
     norm_bias: bool = False
     quantization: str | None = None
     unquantized: tuple[str, ...] = ()
+    kv_cache: str | None = None
 
     def __post_init__(self):
         sizes, flags = ("hidden_size", "vocab_size"), ("tied_embeddings", "norm_bias")
@@ -161,11 +164,12 @@ class Model:
         """Parts of the model whose matrices a recipe converts, as a set of names.
 
         Embeddings, norms, biases, router and head stay in BF16, and so do the parts in
-        `unquantized` when the recipe is the checkpoint's own. Without a recipe the checkpoint's is
-        meant.
+        `unquantized` when the weights are in the checkpoint's own format. Without a recipe the
+        checkpoint's is meant.
         """
-        own = recipe is None or as_recipe(recipe).name == self.quantization
-        return set(QUANTIZED) - (set(self.unquantized) if own else set())
+        own = self.quantization and RECIPES[self.quantization].weights
+        theirs = recipe is None or as_recipe(recipe).weights == own
+        return set(QUANTIZED) - (set(self.unquantized) if theirs else set())
 
     def weight_bytes(self, recipe=None):
         """Bytes of the stored weights by part [byte], as a dict; the matrices of

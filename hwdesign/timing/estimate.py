@@ -26,6 +26,8 @@ from hwdesign._check import (
     shown,
     single,
 )
+from hwdesign.catalogue.engine import Engine
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
@@ -34,6 +36,7 @@ from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import EXPERT_KERNELS, Clock, Timed
 
+ENGINE = "vllm"  # by default
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
 
 
@@ -50,9 +53,13 @@ class Breakdown:
         Weights and cache on the fullest GPU [byte].
     capacity : float
         Memory of a GPU [byte].
+    cache : float or ndarray
+        The cache's part of `memory` [byte].
     activations : float or ndarray
         What a step holds besides: the residual stream, input and output of its largest operation
         [byte].
+    engine : Engine or None
+        Whose share of the memory is kept back; without one nothing is.
     notes : tuple of str
         Which constants were taken from another device or format: such a time is uncalibrated.
     ideal : bool
@@ -68,7 +75,9 @@ class Breakdown:
     terms: dict  # [s]
     memory: float  # [byte]
     capacity: float  # [byte]
+    cache: float = 0.0  # [byte]
     activations: float = 0.0  # [byte]
+    engine: Engine | None = None
     notes: tuple = ()
     ideal: bool = False
 
@@ -76,8 +85,9 @@ class Breakdown:
         instance("terms", self.terms, dict, "a dict of part to time")
         for seconds in self.terms.values():
             numbers("terms", seconds)
-        amounts = ("memory", "capacity", "activations")
+        amounts = ("memory", "capacity", "cache", "activations")
         check_fields(self, amounts=amounts, flags=("ideal",))
+        instance("engine", self.engine, Engine | None, "an Engine, as engine('vllm')")
         object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
 
     @property
@@ -86,14 +96,23 @@ class Breakdown:
         return scalar_or_array(sum(self.terms.values()))
 
     @property
+    def usable(self):
+        """What weights and cache may take of the memory of a GPU beside the activations and what
+        the engine keeps [byte].
+        """
+        if self.engine is None:
+            return scalar_or_array(self.capacity - np.asarray(self.activations))
+        held = np.asarray(self.memory) - self.cache
+        room = self.engine.cache_room(self.capacity, held + self.activations)
+        return scalar_or_array(np.maximum(held + room, 0.0))
+
+    @property
     def feasible(self):
-        """Whether weights and cache fit into the memory of each GPU."""
-        return scalar_or_array(np.asarray(self.memory) <= self.capacity)
+        """Whether weights and cache fit into what the engine leaves them on each GPU."""
+        return scalar_or_array(np.asarray(self.memory) <= self.usable)
 
     def fits(self, reserve=0.0):
-        """Whether activations fit, too, and leave this share of the memory free, as engines do for
-        graphs and buffers.
-        """
+        """Whether weights, cache and activations leave this share of the memory free."""
         free = 1 - single("reserve", reserve)
         if not 0 <= free <= 1:
             raise ValueError(f"reserve must be between 0 and 1, got {reserve}")
@@ -122,7 +141,7 @@ class Breakdown:
         fits = "fits" if self.feasible else "DOES NOT FIT"
         lines += [
             f"{'step':<14}{self.seconds * 1e3:9.3f} ms",
-            f"memory {self.memory / 1e9:.1f} of {self.capacity / 1e9:.0f} GB: {fits}",
+            f"memory {self.memory / 1e9:.1f} of {self.usable / 1e9:.1f} GB usable: {fits}",
         ]
         return "\n".join(
             [
@@ -288,6 +307,7 @@ def decode_step(
     ideal=False,
     framework=None,
     expert_kernel=None,
+    engine=ENGINE,
 ):
     """Time of one decode step: one new token for each sequence in flight.
 
@@ -314,6 +334,8 @@ def decode_step(
         Whose GEMM kernels; by default the first that was measured.
     expert_kernel : str, optional
         Kernel of the experts, as for `expert_time`; by default the faster one.
+    engine : str or Engine
+        Whose share of the memory is kept back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -349,11 +371,12 @@ def decode_step(
     """
     batch, context = dims(batch=batch, context=context)
     must_fit(batch=batch, context=context)
-    timer = _StepTimer(model, Clock(device, recipe, ideal, framework), wide, expert_kernel)
+    clock = Clock(device, recipe, ideal, framework)
+    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, 1)
 
 
-def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
+def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engine=ENGINE):
     """Decode steps under many pairs of plans; what they have in common is timed once.
 
     Parameters
@@ -370,6 +393,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
         Sequences in flight over all GPUs; tokens that each sees [token].
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
+    engine : str or Engine
+        Whose share of the memory is kept back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -397,11 +422,11 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=()):
     ... )
     2
     """
-    timer = _StepTimer(model, Clock(device, recipe), wide)
+    timer = _StepTimer(model, Clock(device, recipe), engine, wide)
     return [timer.time(attention, ffn, batch, context, 1) for attention, ffn in plans]
 
 
-def prefill_steps(model, device, recipe, plans, *, context):
+def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     """Prefill steps under many pairs of plans, with one prompt in each data-parallel group; what
     they share is timed once.
 
@@ -417,6 +442,8 @@ def prefill_steps(model, device, recipe, plans, *, context):
         Pairs for attention and feed-forward.
     context : array_like of int
         Tokens of each prompt [token].
+    engine : str or Engine
+        Whose share of the memory is kept back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -441,7 +468,7 @@ def prefill_steps(model, device, recipe, plans, *, context):
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
     2
     """
-    timer, context = _StepTimer(model, Clock(device, recipe)), np.asarray(context)
+    timer, context = _StepTimer(model, Clock(device, recipe), engine), np.asarray(context)
     return [timer.time(a, f, a.dp * a.pp, context, context) for a, f in plans]
 
 
@@ -460,6 +487,7 @@ def prefill_step(
     framework=None,
     expert_kernel=None,
     clock=None,
+    engine=ENGINE,
 ):
     """Time of one prefill step: the prompts of `batch` sequences, whole or from `cached` tokens on.
 
@@ -489,6 +517,8 @@ def prefill_step(
         Kernel of the experts, as for `expert_time`; by default the faster one.
     clock : Clock, optional
         Of this device and recipe, from an earlier step: what it has timed is not timed again.
+    engine : str or Engine
+        Whose share of the memory is kept back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -523,7 +553,7 @@ def prefill_step(
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
     clock = clock or Clock(device, recipe, ideal, framework)
-    timer = _StepTimer(model, clock, wide, expert_kernel)
+    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, new)
 
 
@@ -555,8 +585,9 @@ class _StepTimer:
     it.
     """
 
-    def __init__(self, model, clock, wide=(), expert_kernel=None):
+    def __init__(self, model, clock, engine, wide=(), expert_kernel=None):
         self.model, self.clock, self.expert_kernel = need_model(model), clock, expert_kernel
+        self.engine = as_engine(engine)
         if expert_kernel is not None:
             choice("expert_kernel", expert_kernel, EXPERT_KERNELS)
         self.low = model.low_precision_parts(clock.recipe) - set(members("wide", wide, QUANTIZED))
@@ -579,6 +610,8 @@ class _StepTimer:
         return Breakdown(
             terms=terms,
             memory=scalar_or_array(stored / attention.pp),
+            cache=scalar_or_array(kept.cache / attention.pp + zeros),
+            engine=self.engine,
             activations=scalar_or_array(kept.stream + live + zeros),
             capacity=self.clock.device.memory_capacity,
             notes=tuple(dict.fromkeys((*outer.notes, *inner.notes))),

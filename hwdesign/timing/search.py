@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign._check import count, every, flag, instance, share, shown, vector, whole
+from hwdesign.catalogue.engine import engine
 from hwdesign.catalogue.precision import named_recipe
 from hwdesign.formulas.pipeline import schedule, stage_layers
 from hwdesign.models.model import need_model
 from hwdesign.timing.clock import Clock
-from hwdesign.timing.estimate import prefill_step, prefill_steps
+from hwdesign.timing.estimate import ENGINE, prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
 from hwdesign.timing.pipeline import block_times, stage_times
 
-# share of the memory that engines leave free by default: vLLM 0.11, gpu_memory_utilization = 0.9
-RESERVE = 0.1
+RESERVE = round(1 - engine(ENGINE).memory_share, 6)  # share that the engine leaves free
 MOST_CHUNKS = 10_000  # of a prompt
 
 

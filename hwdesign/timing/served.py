@@ -5,16 +5,14 @@ No constant was fitted on a serving point.
 """
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 
 from hwdesign._check import choice, shown
 from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import BF16, MXFP4, Recipe
-from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
+from hwdesign.timing.formats import engine_formats
 from hwdesign.timing.serving import time_per_output_token
 from hwdesign.timing.silicon import measurements
 
@@ -45,58 +43,37 @@ WAITING = 0.1
 DRAWN, MEAN = ((1024, 1024), (1024, 8192), (8192, 1024)), 0.9
 
 
-def served_recipe(model, device, framework, precision):
-    """Formats of a serving point. The cache's is not stated by the source, so the engines' defaults
-    are taken.
-
-    TensorRT-LLM runs the checkpoints that NVIDIA quantized, whose caches are FP8; everything else
-    defaults to BF16.
+def point_recipe(model, precision):
+    """Recipe of a serving point's products by its label; None where the checkpoint's is meant.
 
     Parameters
     ----------
     model : str
         Name of a config.
-    device : str
-        Name of the accelerator.
-    framework : str
-        "sglang", "trtllm" or "vllm".
     precision : str
         Format of the weights, as in the column `precision` of the serving points.
 
     Returns
     -------
-    Recipe
-        Formats; FP8 of DeepSeek and Qwen3 is `fp8_block`, and gpt-oss has MXFP4 experts, with BF16
-        math on Hopper.
+    str or None
+        Name of a recipe: FP8 of DeepSeek and Qwen3 comes in blocks, and gpt-oss in MXFP4 whatever
+        its label says.
 
     Notes
     -----
-    Source: the checkpoints' quantization configs, and the engines' default of the cache,
-    `kv_cache_dtype` [bit].
+    Source: the checkpoints' quantization configs. With `engine_formats` it gives all formats
+    [bit].
 
     Examples
     --------
-    >>> [
-    ...     served_recipe(model, "H200", "trtllm", "fp8").name
-    ...     for model in ("llama-3.1-70b", "deepseek-r1")
-    ... ]
-    ['fp8', 'fp8_block']
+    >>> [point_recipe(model, "fp8") for model in ("llama-3.1-70b", "deepseek-r1", "gpt-oss-120b")]
+    ['fp8', 'fp8_block', None]
     """
-    if model.startswith(
-        "gpt-oss"
-    ):  # its experts are MXFP4; Hopper has no FP4 math and multiplies them in BF16
-        math = BF16 if device.startswith("H") else MXFP4
-        return Recipe(
-            name="mxfp4", weights=MXFP4, activations=math, outputs=BF16, kv_cache=BF16, math=math
-        )
+    if model.startswith("gpt-oss"):
+        return None
     if precision == "fp8" and model.startswith(BLOCKWISE):
-        precision = "fp8_block"
-    recipe = as_recipe(precision)
-    return (
-        recipe
-        if framework == "trtllm" and precision != "fp8_block"
-        else replace(recipe, kv_cache=BF16)
-    )
+        return "fp8_block"
+    return precision
 
 
 def served_plans(row):
@@ -248,8 +225,9 @@ def _modelled(rows):
             name: values[chosen]
             for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()
         }
-        recipe = served_recipe(model, device, framework, precision)
+        served = config.load(model)
+        formats = engine_formats(served, device, framework, recipe=point_recipe(model, precision))
         seconds[chosen] = time_per_output_token(
-            config.load(model), device, recipe, **load, attention=attention, ffn=ffn
+            served, device, formats.recipe, **load, attention=attention, ffn=ffn
         )
     return seconds

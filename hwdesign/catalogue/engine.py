@@ -1,0 +1,150 @@
+"""Inference engines as the data of `engines.csv`: what each does by default with memory and with
+the format of the cache; one fact a row, each with its source and the date it was read.
+"""
+
+import csv
+import functools
+from dataclasses import dataclass
+from importlib import resources
+
+from hwdesign._check import check_fields, choice, listed, single
+from hwdesign.catalogue.precision import BF16, FP8
+
+TEXTS = ("label", "version")
+ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What an inference engine does where nobody tells it otherwise.
+
+    Parameters
+    ----------
+    name, label, version : str
+        As an argument, as it is printed, and the version whose source was read.
+    memory_share : float
+        Share of a device's memory that it uses [dimensionless].
+    memory_fixed : float
+        What it keeps of that besides weights, activations and cache: contexts, graphs, buffers
+        [byte].
+    cache_share : float
+        Share of what is then free that it gives to the cache [dimensionless].
+    low_cache : tuple of str
+        Recipes with which it stores the cache in FP8 though the checkpoint names no format.
+
+    Examples
+    --------
+    >>> engine("vllm").label, engine("TensorRT-LLM").default_cache("nvfp4").name
+    ('vLLM', 'fp8')
+    """
+
+    name: str
+    label: str
+    version: str
+    memory_share: float
+    memory_fixed: float = 0.0  # [byte]
+    cache_share: float = 1.0
+    low_cache: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        check_fields(self, texts=("name", "label", "version"), amounts=("memory_fixed",))
+        for name in ("memory_share", "cache_share"):
+            if not 0 < single(name, getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
+        object.__setattr__(self, "low_cache", listed("low_cache", self.low_cache, str, "texts"))
+
+    def default_cache(self, recipe_name):
+        """Format of the cache with a recipe, where neither a user nor the checkpoint names one."""
+        return FP8 if recipe_name in self.low_cache else BF16
+
+    def cache_room(self, capacity, held):
+        """What it leaves to the cache on a device of this capacity [byte], beside weights and
+        activations; negative where those alone are too large.
+        """
+        return self.cache_share * (self.memory_share * capacity - self.memory_fixed - held)
+
+    @property
+    def title(self):
+        """Label and version."""
+        return f"{self.label} {self.version}"
+
+
+@functools.cache
+def rows():
+    """All rows of `engines.csv`, as a tuple of dicts of column to text.
+
+    >>> sorted({row["engine"] for row in rows()})
+    ['sglang', 'trtllm', 'vllm']
+    """
+    text = resources.files("hwdesign.catalogue").joinpath("engines.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+@functools.cache
+def _engines():
+    found = {}
+    for row in rows():
+        value = row["value"]
+        if row["field"] == "low_cache":
+            value = tuple(value.split())
+        elif row["field"] not in TEXTS:
+            value = float(value)
+        found.setdefault(row["engine"], {})[row["field"]] = value
+    return {name: Engine(name=name, **values) for name, values in found.items()}
+
+
+def engine_names():
+    """Names of the engines.
+
+    Returns
+    -------
+    tuple of str
+        Names, the default one first.
+
+    Notes
+    -----
+    Source: `engines.csv`.
+
+    Examples
+    --------
+    >>> engine_names()
+    ('vllm', 'sglang', 'trtllm')
+    """
+    return tuple(_engines())
+
+
+def engine(engine):
+    """Engine by name; an `Engine` is returned as it is.
+
+    Parameters
+    ----------
+    engine : str or Engine
+        Name as in `engine_names()` or as its makers write it, upper or lower case.
+
+    Returns
+    -------
+    Engine
+        Its fields carry their units, as in [byte].
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message lists the known ones.
+
+    Notes
+    -----
+    Source: `engines.csv`, one source per row.
+
+    Examples
+    --------
+    >>> engine("SGLang").memory_share < 1
+    True
+    """
+    if isinstance(engine, Engine):
+        return engine
+    return choice("engine", engine, _engines(), normal=_key)
+
+
+def _key(name):
+    name = name.strip().lower()
+    return ALIASES.get(name, name)
