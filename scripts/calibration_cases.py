@@ -130,7 +130,11 @@ def gemm_case(device, precision, framework):
 
 def attention_case(operation, device, precision):
     """Attention of one layer; a third of the (query heads, key-value heads) pairs is held out, for MLA of (batch, context)."""
-    rows = measurements(operation, device, cache_bits=16 if precision == "bf16" else 8)
+    bits = 16 if precision == "bf16" else 8
+    table = operation
+    if not (measurements(operation, device)["cache_bits"] == bits).any():
+        table = f"{operation}_trtllm"
+    rows = measurements(table, device, cache_bits=bits)
     if "run" in rows:
         rows = {name: values[rows["run"] == 0] for name, values in rows.items()}
     card, latent, decode = as_device(device), operation.startswith("mla"), operation.endswith("decode")
@@ -153,7 +157,7 @@ def attention_case(operation, device, precision):
         part = {name: values[rows] for name, values in work.items()}
         return model(Work(**part, size=size, latent=1088 if latent else 0), element, card, peak, c)
 
-    framework, version = version_of(operation, device)
+    framework, version = version_of(table, device)
     return Case(
         operation=operation,
         device=device,

@@ -13,7 +13,9 @@ two on purpose). Rows are left out where the
 numbers are not measurements of what they say:
 
 - vLLM BF16 and FP8 GEMMs (constant or uninitialised weights) and vLLM block FP8 (timed without CUDA graphs);
-- TensorRT-LLM decode attention on A100 (above peak bandwidth); attention is SGLang's everywhere;
+- TensorRT-LLM decode attention on A100 (above peak bandwidth); attention is SGLang's everywhere, but for one kernel:
+- SGLang's latent attention on an FP8 cache on Hopper, which first turns the whole cache into BF16 (`LEFT_OUT` of
+  `silicon_tables.py`); TensorRT-LLM's FP8 kernel is taken (`mla_decode_trtllm`);
 - MoE layers of SGLang with EP > 1: their tokens stay on the measured rank, so the rows are not one rank's share of a batch
   (with EP = 1 they are taken as `moe_fused`; their routing touches half of the experts, see the page Accuracy);
 - serving points whose plan cannot be read: more than eight GPUs in aggregated mode, where the ways were multiplied twice,

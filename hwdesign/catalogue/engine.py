@@ -24,9 +24,9 @@ class Engine:
         As an argument, as it is printed, and the version whose source was read.
     memory_share : float
         Share of a device's memory that it uses [dimensionless].
-    memory_fixed : float
-        What it keeps of that besides weights, activations and cache: contexts, graphs, buffers
-        [byte].
+    memory_fixed : tuple of (float, float)
+        What it keeps of that besides weights and cache: contexts, graphs, buffers. Each is the
+        capacity from which on it holds, ascending, and the amount [byte].
     cache_share : float
         Share of what is then free that it gives to the cache [dimensionless].
     low_cache : tuple of str
@@ -42,12 +42,14 @@ class Engine:
     label: str
     version: str
     memory_share: float
-    memory_fixed: float = 0.0  # [byte]
+    memory_fixed: tuple = ((0.0, 0.0),)  # [byte]
     cache_share: float = 1.0
     low_cache: tuple[str, ...] = ()
 
     def __post_init__(self):
-        check_fields(self, texts=("name", "label", "version"), amounts=("memory_fixed",))
+        check_fields(self, texts=("name", "label", "version"))
+        steps = listed("memory_fixed", self.memory_fixed, tuple, "(capacity, bytes)")
+        object.__setattr__(self, "memory_fixed", steps)
         for name in ("memory_share", "cache_share"):
             if not 0 < single(name, getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
@@ -61,7 +63,8 @@ class Engine:
         """What it leaves to the cache on a device of this capacity [byte], beside weights and
         activations; negative where those alone are too large.
         """
-        return self.cache_share * (self.memory_share * capacity - self.memory_fixed - held)
+        fixed = [kept for least, kept in self.memory_fixed if capacity >= least][-1]
+        return self.cache_share * (self.memory_share * capacity - fixed - held)
 
     @property
     def title(self):
@@ -84,12 +87,14 @@ def rows():
 def _engines():
     found = {}
     for row in rows():
-        value = row["value"]
-        if row["field"] == "low_cache":
-            value = tuple(value.split())
-        elif row["field"] not in TEXTS:
-            value = float(value)
-        found.setdefault(row["engine"], {})[row["field"]] = value
+        fields, field, value = found.setdefault(row["engine"], {}), row["field"], row["value"]
+        if field == "memory_fixed":
+            step = (float(row["from_capacity"]), float(value))
+            fields[field] = (*fields.get(field, ()), step)
+        elif field == "low_cache":
+            fields[field] = tuple(value.split())
+        else:
+            fields[field] = value if field in TEXTS else float(value)
     return {name: Engine(name=name, **values) for name, values in found.items()}
 
 
@@ -137,8 +142,8 @@ def engine(engine):
 
     Examples
     --------
-    >>> engine("SGLang").memory_share < 1
-    True
+    >>> engine("vLLM").memory_share
+    0.92
     """
     if isinstance(engine, Engine):
         return engine

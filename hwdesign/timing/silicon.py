@@ -214,12 +214,13 @@ def measurements(table, device=None, **equal):
     Parameters
     ----------
     table : str
-        "attention_decode", "attention_prefill", "mla_decode", "mla_prefill", "moe", "collectives",
-        "all_to_all", "serving" and "serving_disaggregated" (DeepSeek-R1 with workers apart for
-        prefill and decode; `speculative` is "mtp" where a step gives several tokens, see
-        `served_points`) or "gemm_versions" (two versions of one engine, for chapter 3).
+        "attention_decode", "attention_prefill", "mla_decode", "mla_decode_trtllm" (an FP8 cache on
+        Hopper), "mla_prefill", "moe", "moe_fused", "collectives", "all_to_all", "serving",
+        "serving_disaggregated" (DeepSeek-R1 with workers apart for prefill and decode;
+        `speculative` is "mtp" where a step gives several tokens, see `served_points`) or
+        "gemm_versions" (two versions of one engine, for chapter 3).
     device : str or Device, optional
-        The first five are one file per device and need it; the others are filtered by it.
+        The first seven are one file per device and need it; the others are filtered by it.
     **equal
         Column and the value, or list of values, that it must have.
 
