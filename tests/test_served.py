@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from importlib import resources
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import hwdesign as hw
 from hwdesign.models import config
-from hwdesign.timing.served import KEY, served_plans, served_points, served_recipe
+from hwdesign.timing.formats import engine_formats
+from hwdesign.timing.served import KEY, mean_lengths, point_recipe, served_plans, served_points
 from hwdesign.timing.silicon import measurements, tables
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
@@ -108,7 +110,7 @@ def test_error_of_the_speed_of_a_user_on_the_matched_points():
 def test_lengths_are_the_mean_ones_where_the_benchmark_draws_them():
     kind = {"model": "llama-3.1-70b", "device": "H100_SXM", "tp": 2, "concurrency": 4}
     plan, model = hw.Plan(tp=2), config.load("llama-3.1-70b")
-    recipe = served_recipe("llama-3.1-70b", "H100_SXM", "vllm", "fp8")
+    recipe = engine_formats(model, "H100_SXM", "vllm", recipe="fp8").recipe
     load = {"concurrency": 4, "input_tokens": 922, "output_tokens": 922}
     by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan)
     assert served_points(**kind, input_tokens=1024, output_tokens=1024)["modelled"].item() == pytest.approx(float(by_hand))
@@ -121,10 +123,77 @@ def test_plans_and_formats_of_a_row():
     assert (attention.dp, ffn.tp, ffn.ep) == (8, 2, 4)
     dense = served_plans({"tp": 4, "dp": 1, "moe_tp": float("nan"), "moe_ep": float("nan")})
     assert dense[0] == dense[1] == hw.Plan(tp=4)
-    cache = {f: served_recipe("llama-3.1-70b", "B200", f, "fp8").kv_cache.name for f in ("trtllm", "vllm", "sglang")}
-    assert cache == {"trtllm": "fp8", "vllm": "bf16", "sglang": "bf16"}
-    assert served_recipe("deepseek-r1", "B200", "trtllm", "fp8").name == "fp8_block"
-    assert [served_recipe("gpt-oss-120b", d, "vllm", "nvfp4").math.name for d in ("H200", "B200")] == ["bf16", "mxfp4"]
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "engine", "recipe", "runs_in", "cache", "cache_from"),
+    [
+        ("llama-3.1-70b", "B200", "trtllm", "fp8", "fp8", "fp8", "engine"),
+        ("llama-3.1-70b", "B200", "vllm", "fp8", "fp8", "bf16", "engine"),
+        ("llama-3.1-70b", "B200", "sglang", "fp8", "fp8", "bf16", "engine"),
+        ("deepseek-r1", "B200", "trtllm", point_recipe("deepseek-r1", "fp8"), "fp8_block", "bf16", "engine"),
+        ("deepseek-r1", "B200", "trtllm", "nvfp4", "nvfp4", "fp8", "engine"),
+        ("deepseek-r1", "H200", "sglang", "nvfp4", "nvfp4_w4a16", "bf16", "engine"),
+        ("gpt-oss-120b", "H200", "vllm", None, "mxfp4_w4a16", "bf16", "engine"),
+        ("gpt-oss-120b", "B200", "vllm", None, "mxfp4_w4a16", "bf16", "engine"),
+        ("gpt-oss-120b", "B200", "trtllm", None, "mxfp4_w4a8", "bf16", "engine"),
+        ("llama-3.1-8b", "A100_SXM", "vllm", "fp8_block", "fp8_block_w8a16", "bf16", "engine"),
+    ],
+)
+def test_formats_are_those_that_engines_run(model, device, engine, recipe, runs_in, cache, cache_from):
+    """Source: the engines' code of 2026-11, named in engines.csv."""
+    found = engine_formats(config.load(model), device, engine, recipe=recipe)
+    assert (found.recipe.name, found.recipe.kv_cache.name, found.cache_from) == (runs_in, cache, cache_from)
+    asked = engine_formats(config.load(model), device, engine, recipe=recipe, cache="fp8")
+    assert (asked.recipe.kv_cache.name, asked.cache_from) == ("fp8", "option")
+    named = engine_formats(replace(config.load(model), kv_cache="fp8", quantization=found.stored), device, engine)
+    assert (named.recipe.kv_cache.name, named.cache_from) == ("fp8", "checkpoint")
+
+
+def test_a_format_without_any_kernel_is_refused():
+    with pytest.raises(ValueError, match="recipe must multiply in a format of the device"):
+        engine_formats(config.load("gpt2"), "T4", "vllm", recipe="bf16")
+
+
+def point_case(points, i):
+    """What a user of the checker would ask about a serving point."""
+    one = {name: values[i] for name, values in points.items()}
+    attention, ffn = served_plans(one)
+    prompt, answer = (int(values[i]) for values in mean_lengths(points).values())
+    return hw.Case(
+        model=str(one["model"]),
+        device=str(one["device"]),
+        engine=str(one["framework"]),
+        recipe=point_recipe(str(one["model"]), str(one["precision"])),
+        attention=attention,
+        ffn=ffn,
+        batch=int(one["concurrency"]),
+        context=prompt + -(-answer // 2),
+        prompt=prompt,
+        answer=answer,
+    )
+
+
+def test_the_checker_agrees_with_the_matched_points():
+    """By the path of `check --load`: its defaults for everything that a point does not name."""
+    points = served_points(matched=True)
+    told = np.array([point_case(points, i).token_seconds for i in range(len(points["tpot"]))])
+    error = np.abs(told / points["tpot"] - 1)
+    assert len(error) == 1219 and np.median(error) < 0.12 and np.mean(error) < 0.15
+    r1 = (points["model"] == "deepseek-r1") & (points["device"] == "H200")
+    assert r1.sum() == 30 and np.median(error[r1]) < 0.20
+    assert told == pytest.approx(points["modelled"], rel=1e-9)
+
+
+def test_r1_on_h200_is_what_servers_show():
+    """8192 and 1024 tokens, 64 users, tensor parallel over 8: SGLang 50.2 ms, TensorRT-LLM 48.3 ms in the serving points."""
+    eight = hw.Plan(tp=8)
+    load = {"batch": 64, "context": 7834, "prompt": 7373, "answer": 922}  # the benchmark's mean lengths
+    case = hw.Case(model="deepseek-r1", device="H200", attention=eight, ffn=eight, **load)
+    assert case.cache.name == "bf16" and 1 < case.token_seconds / 50.2e-3 < 1.25
+    # An FP8 cache is read by the kernel that engines run, which is no slower than that of a BF16 cache.
+    low = replace(case, cache="fp8")
+    assert 0.8 * case.seconds < low.seconds < case.seconds
 
 
 def test_an_unknown_column_is_refused_and_a_result_can_be_changed():

@@ -28,6 +28,7 @@ from hwdesign.models.layers import transformer_gemms
 from hwdesign.models.model import same_parameters
 from hwdesign.models.steps import Experts, Work, step
 from hwdesign.timing import calibration, kernels, layouts, served, silicon
+from hwdesign.timing.formats import engine_formats
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds, gemm_kernel_terms
 from hwdesign.timing.pipeline import block_times
 
@@ -745,9 +746,9 @@ def test_lengths_that_are_drawn_below_the_nominal_count_at_nine_tenths():
         load = {"concurrency": points["concurrency"][i], "input_tokens": round(0.9 * sent)}
         load |= {"output_tokens": round(0.9 * answered)}
         attention, ffn = served.served_plans({name: points[name][i] for name in served.GROUP})
-        recipe = served.served_recipe("deepseek-r1", "B200", "sglang", "fp8")
-        plans = {"attention": attention, "ffn": ffn}
         r1 = config.load("deepseek-r1")
+        recipe = engine_formats(r1, "B200", "sglang", recipe="fp8_block").recipe
+        plans = {"attention": attention, "ffn": ffn}
         alone = hw.time_per_output_token(r1, "B200", recipe, **load, **plans)
         assert points["modelled"][i] == pytest.approx(float(alone), rel=1e-12)
 

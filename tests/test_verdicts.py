@@ -9,6 +9,7 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.lessons import figures
 from hwdesign.lessons.studies.verdicts import SHORT, checklist_table, gallery, served_pairs, verdict_cost
 from hwdesign.models import config
+from hwdesign.timing.served import SHOWN, SURE_GAIN, expected_gain, sure_gain
 
 EIGHT = {"attention": hw.Plan(tp=8), "ffn": hw.Plan(tp=8)}
 SOME = ("deepseek-r1", "gpt2", "llama-3.1-8b", "llama-3.3-nemotron-super-49b")
@@ -64,6 +65,21 @@ def test_pairs_are_all_that_differ_in_one_choice(differ):
     first, second = pairs["first"], pairs["second"]
     assert (pairs["published"] == points["tpot"][second] / points["tpot"][first]).all()
     assert (pairs["modelled"] <= 1).all() and (first != second).all()
+
+
+def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
+    """Pairs of two plans or two formats that differ in nothing else; the rule knows no model."""
+    pairs = [served_pairs(differ) for differ in ("plans", "precision")]
+    gain = 1 - np.concatenate([each["modelled"] for each in pairs])
+    shown = 1 - np.concatenate([each["published"] for each in pairs])
+    sure = np.array([sure_gain(g) for g in gain])
+    assert len(gain) == 44 + 159 and 1 - sure.mean() <= 0.25
+    assert (shown[sure] > 0).mean() >= 0.8 and (shown[~sure] > 0).mean() < 0.4
+    for each in pairs:
+        mine = (1 - each["modelled"]) >= SURE_GAIN
+        assert (each["published"][mine] < 1).mean() >= 0.8
+    assert np.quantile(shown[sure] / gain[sure], [0.25, 0.75]).round(2).tolist() == list(SHOWN)
+    assert expected_gain(0.5) == (0.5 * SHOWN[0], 0.5 * SHOWN[1]) and expected_gain(SURE_GAIN - 1e-9) is None
 
 
 def test_what_to_compare_is_one_of_three():

@@ -10,7 +10,7 @@ from importlib import resources
 from hwdesign._check import check_fields, choice, listed, single
 from hwdesign.catalogue.precision import BF16, FP8
 
-TEXTS = ("label", "version")
+TEXTS = ("label", "version", "mxfp4")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -31,6 +31,8 @@ class Engine:
         Share of what is then free that it gives to the cache [dimensionless].
     low_cache : tuple of str
         Recipes with which it stores the cache in FP8 though the checkpoint names no format.
+    mxfp4 : str
+        Recipe in which it runs a checkpoint in MXFP4 where the device has the math.
 
     Examples
     --------
@@ -45,9 +47,10 @@ class Engine:
     memory_fixed: tuple = ((0.0, 0.0),)  # [byte]
     cache_share: float = 1.0
     low_cache: tuple[str, ...] = ()
+    mxfp4: str = "mxfp4"
 
     def __post_init__(self):
-        check_fields(self, texts=("name", "label", "version"))
+        check_fields(self, texts=("name", "label", "version", "mxfp4"))
         steps = listed("memory_fixed", self.memory_fixed, tuple, "(capacity, bytes)")
         object.__setattr__(self, "memory_fixed", steps)
         for name in ("memory_share", "cache_share"):

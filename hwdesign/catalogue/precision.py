@@ -178,6 +178,7 @@ RECIPES = {
         _recipe("fp8_block_w8a16", FP8_128X128, BF16, BF16, BF16, BF16),
         _recipe("nvfp4_w4a16", NVFP4, BF16, BF16, BF16, BF16),
         _recipe("mxfp4_w4a16", MXFP4, BF16, BF16, BF16, BF16),
+        _recipe("mxfp4_w4a8", MXFP4, MXFP8, BF16, FP8, MXFP8),
         _recipe("table2", NVFP4, NVFP4, FP8, FP8, NVFP4),
     )
 }
@@ -273,7 +274,8 @@ def recipe(recipe):
     ----------
     recipe : str or Recipe
         One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2", or of those whose
-        weights alone are in few bits: "fp8_w8a16", "fp8_block_w8a16", "nvfp4_w4a16", "mxfp4_w4a16".
+        weights are in fewer bits than they are multiplied in: "fp8_w8a16", "fp8_block_w8a16",
+        "nvfp4_w4a16", "mxfp4_w4a16", "mxfp4_w4a8".
 
     Returns
     -------

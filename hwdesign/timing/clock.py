@@ -89,7 +89,10 @@ class Clock:
         """(name of the measured format nearest to a recipe, notes)."""
         if recipe.name in MEASURED_RECIPES:
             return recipe.name, ()
-        near = choice("recipe", recipe.math.rate, BY_RATE)
+        rate = recipe.math.rate
+        if rate == "fp8":  # of FP4 weights on FP8 activations the FP4 kernels are the nearest
+            rate = recipe.weights.rate
+        near = choice("recipe", rate, BY_RATE)
         return near, (f"recipe {recipe.name} takes the constants of {near}",)
 
     def bound(self, flops, nbytes, fmt):

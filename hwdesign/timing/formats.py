@@ -24,7 +24,7 @@ class Formats:
     recipe : Recipe
         Formats of the products, as the device multiplies them, and of the cache.
     stored : str
-        Name of the recipe before a device without its math made it weight-only.
+        Name of the recipe that the weights are stored in.
     recipe_from, cache_from : str
         "option", "checkpoint", "engine" or "default".
 
@@ -103,5 +103,6 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
         form, cache_from = as_precision(model.kv_cache), "checkpoint"
     else:
         form, cache_from = engine.default_cache(stored.name), "engine"
-    run = multiplied(replace(stored, kv_cache=form), device.dense_peak)
+    run = RECIPES[engine.mxfp4] if stored.name == "mxfp4" else stored
+    run = multiplied(replace(run, kv_cache=form), device.dense_peak)
     return Formats(recipe=run, stored=stored.name, recipe_from=recipe_from, cache_from=cache_from)
