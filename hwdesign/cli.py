@@ -173,7 +173,7 @@ def _add_check(commands):
 def _setting_options():
     """Options that say how the model runs, as (name, shape, type, help)."""
     names = ", ".join(hwdesign.device_names())
-    devices = f"accelerator: {names}, or a .json file of its datasheet (GB300)"
+    devices = f"accelerator: {names} (GB300); or a .json file with its datasheet"
     recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
     formats = f"formats of weights and activations: {recipes}"
     attention = "plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp"

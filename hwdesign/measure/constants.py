@@ -8,7 +8,6 @@ of an operation instead.
 
 import os
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -89,7 +88,7 @@ def measured_device(device, *runs):
                 f"collectives, got none of them from {run.machine}"
             )
         label = f"run of {max(m.taken_on for m in taken)} on {run.machine}"
-        measured |= {key: (MappingProxyType(values), label) for key, values in own.items()}
+        measured |= {key: (values, label) for key, values in own.items()}
     return replace(device, measured=measured)
 
 
