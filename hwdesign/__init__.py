@@ -43,6 +43,7 @@ _PUBLIC = {
     "measure.attention": "measure_attention",
     "measure.collectives": "measure_collectives",
     "measure.suite": "run_suite",
+    "measure.constants": "measured_device",
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 

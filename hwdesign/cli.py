@@ -163,6 +163,8 @@ def _add_check(commands):
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
     for name, shape, read, what in _setting_options() + REPORT_OPTIONS:
         check.add_argument(f"--{name}", metavar=shape, type=read, help=what)
+    runs = "run of hwdesign measure --json on this device, whose constants it takes; repeatable"
+    check.add_argument("--measured", metavar="FILE", action="append", help=runs)
     for name, known, what in CHOICES:
         told = f"{what} ({known[0]})"
         check.add_argument(f"--{name}", choices=known, default=known[0], help=told)
@@ -170,7 +172,8 @@ def _add_check(commands):
 
 def _setting_options():
     """Options that say how the model runs, as (name, shape, type, help)."""
-    devices = f"accelerator: {', '.join(hwdesign.device_names())} (GB300)"
+    names = ", ".join(hwdesign.device_names())
+    devices = f"accelerator: {names} (GB300); or a .json file with its datasheet"
     recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
     formats = f"formats of weights and activations: {recipes}"
     attention = "plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp"
@@ -272,10 +275,10 @@ def _check_options(chosen):
     chosen.output = _output(chosen)
     attention, ffn = _plans(chosen)
     with warnings.catch_warnings(action="ignore"):  # the report says it
-        hwdesign.device(chosen.device or "GB300")
+        device = _device(chosen)
         hwdesign.recipe(chosen.recipe or "bf16")
     return {
-        "device": chosen.device,
+        "device": device,
         "recipe": chosen.recipe,
         "cache": chosen.cache,
         "engine": chosen.engine,
@@ -286,6 +289,17 @@ def _check_options(chosen):
         "limits": _limits(chosen),
         "ignore": chosen.ignore or (),
     }
+
+
+def _device(chosen):
+    """Device as asked, with constants of runs where --measured names some; None: the default."""
+    if chosen.measured:
+        from hwdesign.measure.constants import measured_device
+
+        return measured_device(chosen.device, *chosen.measured)
+    if chosen.device:
+        hwdesign.device(chosen.device)
+    return chosen.device
 
 
 def _plans(chosen):

@@ -40,7 +40,8 @@ def quantity(row):
     """The value of a catalogue row with its unit, as text."""
     if row["field"] in TEXTS:
         return f"`{row['value']}`" if row["field"] == "reported_name" else row["value"]
-    return fmt(float(row["value"]), row["unit"], digits=4)
+    told = fmt(float(row["value"]), row["unit"], digits=4)
+    return f"{told}, {float(row['value']) / GIB:.2f} GiB" if row["field"] == "memory_capacity" else told
 
 
 def rates(d):
@@ -50,14 +51,15 @@ def rates(d):
 
 
 def overview():
-    """One row a device: peaks, bandwidth, capacity, link."""
+    """One row a device: peaks, bandwidth, capacity in decimal and binary units, link."""
     body = []
     for d in map(device, device_names()):
         peaks = [f"{rate / TERA:g}" if rate else "–" for rate in rates(d).values()]
         link = f"{d.link_bandwidth / GIGA:.0f}" if d.link_bandwidth else "–"
-        body.append([f"`{d.name}`", *peaks, f"{d.memory_bandwidth / TERA:g}", f"{d.memory_capacity / GIGA:.0f}", link])
+        capacity = [f"{d.memory_capacity / GIGA:.1f}", f"{d.memory_capacity / GIB:.1f}"]
+        body.append([f"`{d.name}`", *peaks, f"{d.memory_bandwidth / TERA:g}", *capacity, link])
     peaks = [f"{label} [TFLOP/s]" for label in FORMATS]
-    return table(["device", *peaks, "memory [TB/s]", "capacity [GB]", "link [GB/s]"], body)
+    return table(["device", *peaks, "memory [TB/s]", "capacity [GB]", "capacity [GiB]", "link [GB/s]"], body)
 
 
 def ridge_table():
@@ -74,14 +76,14 @@ def factors_of_two():
     h100 = device("H100_SXM")
     dense, sparse = h100.dense_peak["bf16"], h100.sparse_peak["bf16"]
     rate = 0.485 * dense  # a run at 48.5 % of the dense peak, the case of fms-fsdp issue 89
-    binary = 80 * GIB
+    memory = h100.memory_capacity  # nvidia-smi prints it in MiB
     body = [
         ["dense or sparse", f"H100 SXM BF16: {fmt(dense, 'FLOP/s')} or {fmt(sparse, 'FLOP/s', digits=4)}",
          f"a kernel at {fmt(rate, 'FLOP/s')} uses {rate / dense:.1%} of the math; divided by the sparse peak it seems {rate / sparse:.1%}"],
         ["one way or both ways", f"NVLink of an H100: {fmt(h100.link_bandwidth, 'byte/s')} or {fmt(2 * h100.link_bandwidth, 'byte/s')}",
          "an exchange that sends 450 GB each way takes 1 s, not 0.5 s"],
-        ["GB or GiB", f"80 GB is {fmt(80e9, 'byte')}, 80 GiB is {fmt(binary, 'byte', digits=4)}",
-         f"{binary / 80e9 - 1:.1%} more or less room for the cache of a model"],
+        ["GB or GiB", f"an H100 reports {memory / 2**20:.0f} MiB: {memory / GIB:.2f} GiB, or {memory / GIGA:.2f} GB",
+         f"{GIB / GIGA - 1:.1%} more or less room; its {memory / GIB:.1f} GiB, read as GB, are {(memory - memory / GIB * GIGA) / GIGA:.1f} GB of cache that nobody uses"],
         ["FLOP or MAC", f"1024 x 1024 x 1024: {2 * 1024**3:,} FLOP, {1024**3:,} multiply-adds",
          "a count of multiply-adds divided by a peak in FLOP/s halves every time"],
     ]  # fmt: skip
@@ -139,7 +141,7 @@ def hardware_page():
         "# Hardware catalogue",
         "<!-- written by scripts/generate_pages.py from hwdesign/catalogue/devices.csv; do not edit -->",
         "Every device constant of the book, with its source and the date it was read. Peaks are dense, links are one-way, prefixes are decimal. "
-        f"A number that nobody published is absent. {PUBLISHED}",
+        f"A number that nobody published is absent. A memory is as large as the driver's tool reports it; programs get up to 1 % less from the CUDA runtime. {PUBLISHED}",
         "## At a glance",
         overview(),
         "## Ridge points",
@@ -158,7 +160,8 @@ def hardware_page():
         factors_of_two(),
         "## Names",
         "`hwdesign.device(name)` accepts these names in any case, with blank, hyphen or underscore. \"H100\" and \"A100\" do not say which form factor is meant: "
-        "they give the SXM module, with a warning that says so.",
+        "they give the SXM module, with a warning that says so. A name that ends in `.json` is a file with the datasheet of a device that is not here; the "
+        "docstring of [`device`](api.md) says what it holds.",
         "## What the status means",
         table(["status", "meaning"], [
             ["datasheet", "a figure of the vendor, quoted by the named source"],

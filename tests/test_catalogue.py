@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import json
 import pickle
 import warnings
 
@@ -13,23 +14,24 @@ from hwdesign.catalogue.device import rows
 from hwdesign.timing.silicon import slices
 from hwdesign.units import fmt
 
-# Published figures as their sources print them: (device, field, format) -> text. Peaks in FLOP/s, links one way.
+# Published figures as their sources print them: (device, field, format) -> text. Peaks in FLOP/s, links one way, memories as the
+# driver's tool reports them.
 PUBLISHED = """
-A100_SXM   fp32 19.5T tf32 156T bf16 312T fp16 312T int8 624T | 2.039T 80G 300G 8 108 41.94M
-H100_SXM   fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 3.35T 80G 450G 8 132 52.43M
-H100_PCIE  fp32 51T tf32 378T bf16 756.5T fp16 756.5T fp8 1.513P int8 1.513P | 2T 80G 64G 8 - 52.43M
-H200       fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 4.8T 141G 450G 8 132 52.43M
-B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 180G 900G 8 148 132.6M
-GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 186G 900G 72 152 132.6M
-B300       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 14P int8 153.5T | 7.75T 288G 900G 8 148 -
-GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 288G 900G 72 152 132.6M
-MI300X     fp32 163.4T tf32 653.7T bf16 1.307P fp16 1.307P fp8 2.615P int8 2.615P | 5.3T 192G 448G 8 304 268.4M
-L4         fp32 30.3T tf32 60T bf16 121T fp16 121T fp8 242T int8 242T | 300G 24G 32G 8 58 50.33M
-T4         fp32 8.1T fp16 65T int8 130T | 320G 16G 16G - 40 4.194M
-L40S       fp32 91.6T tf32 183T bf16 362.1T fp16 362.1T fp8 733T int8 733T | 864G 48G 32G 8 142 100.7M
-RTX_4090   fp32 82.6T tf32 82.6T bf16 165.2T fp16 165.2T fp8 330.3T int8 660.6T | 1.008T 24G - - 128 75.5M
-RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1.792T 32G - - 170 100.7M
-RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 96G 64G 8 188 134.2M
+A100_SXM   fp32 19.5T tf32 156T bf16 312T fp16 312T int8 624T | 2.039T 81920MiB 300G 8 108 41.94M
+H100_SXM   fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 3.35T 81559MiB 450G 8 132 52.43M
+H100_PCIE  fp32 51T tf32 378T bf16 756.5T fp16 756.5T fp8 1.513P int8 1.513P | 2T 81559MiB 64G 8 - 52.43M
+H200       fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 4.8T 143771MiB 450G 8 132 52.43M
+B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 183359MiB 900G 8 148 132.6M
+GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 189471MiB 900G 72 152 132.6M
+B300       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 14P int8 153.5T | 7.75T 275040MiB 900G 8 148 -
+GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 284208MiB 900G 72 152 132.6M
+MI300X     fp32 163.4T tf32 653.7T bf16 1.307P fp16 1.307P fp8 2.615P int8 2.615P | 5.3T 196592MiB 448G 8 304 268.4M
+L4         fp32 30.3T tf32 60T bf16 121T fp16 121T fp8 242T int8 242T | 300G 23034MiB 32G 8 58 50.33M
+T4         fp32 8.1T fp16 65T int8 130T | 320G 15360MiB 16G - 40 4.194M
+L40S       fp32 91.6T tf32 183T bf16 362.1T fp16 362.1T fp8 733T int8 733T | 864G 46068MiB 32G 8 142 100.7M
+RTX_4090   fp32 82.6T tf32 82.6T bf16 165.2T fp16 165.2T fp8 330.3T int8 660.6T | 1.008T 24564MiB - - 128 75.5M
+RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1.792T 32607MiB - - 170 100.7M
+RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 97887MiB 64G 8 188 134.2M
 """
 FIELDS = ("memory_bandwidth", "memory_capacity", "link_bandwidth", "link_domain", "sms", "l2")
 TEXTS = ("form_factor", "reported_name")  # fields that are no numbers
@@ -69,13 +71,15 @@ def published():
     return out
 
 
-def printed(value):
+def printed(field, value):
+    if field == "memory_capacity":
+        return f"{value / 2**20:.10g}MiB"
     return fmt(value, "").replace(" ", "") if value < 1000 else fmt(value, "x", digits=4).replace(" ", "").replace("x", "")
 
 
 def catalogue_errors(values):
     """Rows whose value is not what was published: dense peaks, sizes, sparse peaks by their ratio, latencies."""
-    wrong = [key for key, text in published().items() if printed(values.get(key, 0.0)) != text]
+    wrong = [key for key, text in published().items() if printed(key[1], values.get(key, 0.0)) != text]
     ratio = {("GB300", "fp4"): 4 / 3, ("B300", "fp4"): 9 / 7}
     for (device, field, form), value in values.items():
         if field == "sparse_peak":
@@ -119,6 +123,21 @@ def test_every_row_has_unit_source_date_status(row):
 def test_no_row_stands_twice():
     keys = [(r["device"], r["field"], r["precision"]) for r in rows()]
     assert len(keys) == len(set(keys))
+
+
+def test_memories_are_what_devices_report_and_say_who_reports_it():
+    known = {"H100_SXM": 85_520_809_984, "H200": 150_754_820_096, "B200": 192_265_846_784, "GB300": 298_013_687_808}
+    assert {name: hw.device(name).memory_capacity for name in known} == known
+    rounded = {"A100_SXM": 80, "H100_SXM": 80, "H100_PCIE": 80, "H200": 141, "B200": 180, "GB200": 186, "B300": 288, "GB300": 288,
+               "MI300X": 192, "L4": 24, "T4": 16, "L40S": 48, "RTX_4090": 24, "RTX_5090": 32, "RTX_PRO_6000": 96}  # fmt: skip
+    for row in (r for r in rows() if r["field"] == "memory_capacity"):
+        tool = "rocm-smi" if row["device"] == "MI300X" else "nvidia-smi"
+        assert row["status"] == "reported" and row["source"].startswith(f"{tool} prints ") and "https://" in row["source"]
+        told = float(row["source"].split()[2]) * (1 if tool == "rocm-smi" else 2**20)
+        assert told == float(row["value"]) and "e" not in row["value"]  # to the byte
+        # makers round in GB or in GiB, down or up: never by more than the 7.4 % between both
+        assert 1 / 1.0738 < float(row["value"]) / 1e9 / rounded.pop(row["device"]) < 1.0738
+    assert not rounded
 
 
 def test_sparse_is_kept_apart_and_never_used():
@@ -197,6 +216,11 @@ def test_recipes_and_rates():
         "mxfp4": ("mxfp4", "mxfp4", "bf16", "fp8", "mxfp4"),
         "w4a16": ("int4_g128", "bf16", "bf16", "bf16", "bf16"),
         "table2": ("nvfp4", "nvfp4", "fp8", "fp8", "nvfp4"),
+        # stored in a format that the device does not multiply
+        "fp8_w8a16": ("fp8", "bf16", "bf16", "bf16", "bf16"),
+        "fp8_block_w8a16": ("fp8_128x128", "bf16", "bf16", "bf16", "bf16"),
+        "nvfp4_w4a16": ("nvfp4", "bf16", "bf16", "bf16", "bf16"),
+        "mxfp4_w4a16": ("mxfp4", "bf16", "bf16", "bf16", "bf16"),
     }
     assert {n: p.rate for n, p in hw.PRECISIONS.items() if p.rate != n} == {
         "fp8_1x128": "fp8", "fp8_128x128": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "int4_g128": "int4"
@@ -217,9 +241,7 @@ def test_devices_can_be_copied_pickled_hashed_and_made_by_hand():
 
 
 def test_recipes_write_bf16_except_table_2():
-    assert {name: r.outputs.name for name, r in hw.RECIPES.items()} == {
-        name: "fp8" if name == "table2" else "bf16" for name in ("bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2")
-    }
+    assert {name: r.outputs.name for name, r in hw.RECIPES.items() if r.outputs.name != "bf16"} == {"table2": "fp8"}
     assert hw.recipe("w4a16").math is hw.BF16 and hw.recipe("w4a16").weights.bytes < 0.52
     assert hw.recipe("fp8_block").operand_bytes == {"a": 1.03125, "b": 1 + 4 / 16384, "c": 2.0}
 
@@ -231,3 +253,78 @@ def test_every_peak_of_a_recipe_is_found_or_refused():
                 assert np.isfinite(hw.device(name).ridge(recipe.math))
             except ValueError as error:
                 assert name in str(error)
+
+
+SHEET = {"name": "my card", "form_factor": "PCIe", "dense_peak": {"bf16": 2e14, "fp8": 4e14}, "memory_bandwidth": 1.5e12,
+         "memory_capacity": 48e9}  # fmt: skip
+
+
+def device_file(folder, text):
+    path = folder / "my.json"
+    path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return str(path)
+
+
+def test_a_device_that_the_catalogue_lacks_is_read_from_a_file(tmp_path):
+    more = {"link_bandwidth": 64e9, "link_latency": 1e-5, "link_domain": 8, "sms": 142, "l2": 96e6, "reported_name": "My Card.*",
+            "sparse_peak": {"bf16": 4e14}}  # fmt: skip
+    found = hw.device(device_file(tmp_path, SHEET | more))
+    assert found == hw.Device(**SHEET, **more) and type(found.sms) is int
+    assert found.ridge("fp8") == 4e14 / 1.5e12 and {found: 1}[pickle.loads(pickle.dumps(found))] == 1
+    small = hw.device(tmp_path / "my.json")
+    assert small == found
+    bare = hw.device(device_file(tmp_path, SHEET | {"sms": None, "l2": None}))
+    assert (bare.sms, bare.l2, bare.link_bandwidth, dict(bare.sparse_peak)) == (None, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"memory_bandwith": 1e12}, "my.json: a key must be one of .*got 'memory_bandwith'; did you mean 'memory_bandwidth'"),
+        ({"measured": {}}, "my.json: a key must be one of name, "),
+        ({"memory_bandwidth": 1500}, r"memory_bandwidth must be a number from 1e\+09 to 1e\+15 \[byte/s\], got 1500"),
+        ({"memory_bandwidth": "1.5e12"}, r"memory_bandwidth must be a number .*got '1.5e12'"),
+        ({"memory_capacity": 48}, r"memory_capacity must be a number from 1e\+08 .*got 48"),
+        ({"memory_capacity": float("inf")}, "memory_capacity must be a number .*got inf"),
+        ({"memory_capacity": float("nan")}, "memory_capacity must be a number .*got nan"),
+        ({"memory_capacity": True}, "memory_capacity must be a number .*got True"),
+        ({"memory_capacity": None}, r"memory_capacity must be given, a number \[byte\], got nothing"),
+        ({"dense_peak": None}, "dense_peak must be given, an object of format to FLOP/s"),
+        ({"name": None}, "name must be given, text, got nothing"),
+        ({"dense_peak": {}}, "dense_peak must be an object of format to FLOP/s, got {}"),
+        ({"dense_peak": {"nvfp4": 1e15}}, "dense_peak: a format must be one of fp32, .*got 'nvfp4'; did you mean 'fp4'"),
+        ({"dense_peak": {"bf16": 200}}, r"dense_peak of bf16 must be a number .*\[FLOP/s\], got 200"),
+        ({"sms": 1.5}, "sms must be a whole number, got 1.5"),
+        ({"name": "h100 sxm"}, "name must be none of the catalogue's.*got 'h100 sxm'"),
+        ({"name": "H100"}, "name must be none of the catalogue's"),
+        ({"name": "a\x1b[31m"}, "name must be text of 1 to 60 printable characters"),
+        ({"form_factor": ""}, "form_factor must be text of 1 to 60"),
+        ({"reported_name": "("}, "reported_name must be a regular expression, got '\\('"),
+    ],
+)
+def test_a_device_file_that_is_none_says_key_value_and_what_is_accepted(tmp_path, change, says):
+    with pytest.raises(ValueError, match=says):
+        hw.device(device_file(tmp_path, SHEET | change))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "my.json must be JSON"),
+        ("[1]", r"my.json must hold one JSON object, got \[1.0\]"),
+        ("[" * 100_000, "my.json must be JSON"),
+        (json.dumps(SHEET)[:-1] + ', "name": "twice"}', "my.json: key 'name' must stand once"),
+        (json.dumps(SHEET | {"sms": 1})[:-2] + "9" * 5000 + "}", "sms must be a number from 1 to"),
+        (" " * 1_000_001, "my.json must be at most 1000000 bytes"),
+    ],
+)
+def test_a_file_that_is_no_device_is_refused(tmp_path, text, says):
+    with pytest.raises(ValueError, match=says):
+        hw.device(device_file(tmp_path, text))
+
+
+def test_a_device_file_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    for path in (tmp_path / "none.json", tmp_path / "folder.json", "a\0.json"):
+        with pytest.raises(ValueError, match="device must be a name or a JSON file that can be read, got"):
+            hw.device(path)

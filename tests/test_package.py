@@ -29,7 +29,7 @@ ORDER = [
     "advice.guidelines", "advice.checklist", "advice.report_facts", "advice.judge", "advice.report_text",
     "advice.report_html", "advice.report_sarif", "advice.report",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
-    "measure.collectives", "measure.pipeline", "measure.suite",
+    "measure.collectives", "measure.pipeline", "measure.suite", "measure.constants",
     "lessons.style", "lessons.show", "lessons.claims", "lessons.tables", "lessons.explore",
     "lessons.live_parallel", "lessons.live",
     "lessons.studies.four_constants", "lessons.studies.staircase", "lessons.studies.depth", "lessons.studies.scores",

@@ -43,12 +43,20 @@ def catalogue_name(reported):
     ... )
     ('H200', None, None)
     """
-    short = re.sub(r"^(NVIDIA|Tesla|AMD)\s+", "", str(reported).strip())
     for name in device_names():
-        pattern = device(name).reported_name
-        if pattern and re.fullmatch(pattern, short):
+        if is_called(device(name), reported):
             return name
     return None
+
+
+def is_called(device, reported):
+    """Whether a driver's name, with or without the vendor, is that of this device.
+
+    >>> is_called(device("H200"), "NVIDIA H200"), is_called(device("H200"), "NVIDIA H200 NVL")
+    (True, False)
+    """
+    short = re.sub(r"^(NVIDIA|Tesla|AMD)\s+", "", str(reported).strip())
+    return bool(device.reported_name and re.fullmatch(device.reported_name, short))
 
 
 def cpu_name():

@@ -322,6 +322,16 @@ def combine(rounds):
     )
 
 
+def trusted(measurements):
+    """Those that were taken and have no flag "impossible" or "wrong result", as a list.
+
+    >>> trusted([Skipped(operation="gemm fp8", reason="this GPU is too old")])
+    []
+    """
+    taken = [m for m in measurements if isinstance(m, Measurement)]
+    return [m for m in taken if not any(f.startswith(("impossible", "wrong")) for f in m.flags)]
+
+
 def judged(measurement):
     """The measurement, flagged where it beats its device's datasheet.
 

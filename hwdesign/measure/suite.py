@@ -16,7 +16,7 @@ from hwdesign.formulas.roofline import ridge
 from hwdesign.measure.attention import measure_attention
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm, measure_launch
-from hwdesign.measure.runs import Measurement, Skipped, combine
+from hwdesign.measure.runs import Skipped, combine, trusted
 
 # Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the
 # shapes of equal area; tokens and
@@ -280,10 +280,7 @@ def summary(measurements):
     >>> summary([])
     {'bandwidth': None, 'launch': None, 'rate': {}, 'ridge': {}}
     """
-    taken = [m for m in measurements if isinstance(m, Measurement)]
-    good = [
-        m for m in taken if not any(flag.startswith(("impossible", "wrong")) for flag in m.flags)
-    ]
+    good = trusted(measurements)
     bandwidth = max((m.bandwidth for m in good if m.operation == "copy"), default=None)
     rates = {}
     for m in good:

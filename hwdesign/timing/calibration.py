@@ -8,8 +8,9 @@ those of a stand-in, and the result says so.
 
 import csv
 import functools
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from types import MappingProxyType
 
@@ -17,18 +18,17 @@ import numpy as np
 
 from hwdesign._check import choice, numbers, positive
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.device import device_names
 
-# Measured devices whose constants a device takes where it has no table: the same chip, else the
-# same age; then the rest.
+# Measured devices whose constants a device takes where it has no table: the same chip first, then
+# those that multiply FP4 as it does, or do not: their kernels are of one kind.
 STAND_INS = {
     "GB200": ("B200", "GB300"),
     "B300": ("GB300", "B200"),
     "B200": ("GB200", "GB300"),
     "GB300": ("GB200", "B200"),
-    "RTX_5090": ("B200", "GB300"),
-    "RTX_PRO_6000": ("B200", "GB300"),
 }
-OTHERS = ("H100_SXM", "B200", "GB200")
+OTHERS = {True: ("B200", "GB300", "GB200"), False: ("H100_SXM", "B200", "GB200")}  # by FP4
 NEAREST = {
     "bf16": "fp8_block",
     "fp8": "fp8_block",
@@ -40,8 +40,10 @@ FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was
 
 @dataclass(frozen=True, kw_only=True)
 class Constants(Mapping):
-    """Fitted constants of one operation, by name; `measured` says whether they were fitted on this
-    device and format.
+    """Fitted constants of one operation, by name.
+
+    `measured` says whether they were fitted on published tables of this device and format, `notes`
+    what must be said if they were not.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Constants(Mapping):
     framework: str
     measured: bool
     fitted: Mapping[str, float]
+    notes: tuple = ()
 
     def __getitem__(self, name):
         return self.fitted[name]
@@ -122,33 +125,52 @@ def constants(operation, device, precision, framework=None):
     """
     operations = {key[0]: key[0] for key in _fitted()}
     operation = choice("operation", operation, operations, normal=str.lower)
+    device = as_device(device)
     if framework is not None:
         have = {key[3]: key[3] for key in _fitted() if key[0] == operation}
         framework = choice("framework", framework, have, normal=str.lower)
-    return _nearest(operation, as_device(device).name, precision, framework)
+        return _nearest(operation, (device.name,), precision, framework)
+    places = (device.name, *STAND_INS.get(device.name, ()), *OTHERS["fp4" in device.dense_peak])
+    found = _nearest(operation, places, precision, None)
+    if (operation, precision) in device.measured:
+        return _with_run(found, *device.measured[operation, precision])
+    if device.name not in device_names():
+        return replace(found, notes=(*found.notes, _why(device, found)))
+    return found
+
+
+def _with_run(found, own, run):
+    """Constants of a stand-in, those apart that were fitted on a run."""
+    note = f"{found.operation} takes {', '.join(own)} from the {run}"
+    if set(own) < set(found):
+        note += f", the rest from {' '.join((found.device, found.precision)).strip()}"
+    return replace(found, measured=False, fitted=found.fitted | own, notes=(note,))
+
+
+def _why(device, found):
+    """Why a device that the catalogue lacks takes these constants."""
+    has = "fp4" in device.dense_peak
+    if has != ("fp4" in as_device(found.device).dense_peak):
+        return f"{device.name} has no table, {found.device} has the nearest"
+    kind = "with" if has else "without"
+    return f"{device.name} has no table, {found.device} is the first measured device {kind} FP4"
 
 
 @functools.cache
-def _nearest(operation, device, precision, framework):
+def _nearest(operation, places, precision, framework):
+    """Constants of the first of these devices that has any, in the nearest format."""
     frameworks = FRAMEWORKS if framework is None else (framework,)
     precisions = [precision]
     while precisions[-1] in NEAREST and NEAREST[precisions[-1]] not in precisions:
         precisions.append(NEAREST[precisions[-1]])
-    for place in (device, *((*STAND_INS.get(device, ()), *OTHERS) if framework is None else ())):
-        for form in precisions:
-            for name in frameworks:
-                if (operation, place, form, name) in _fitted():
-                    measured, values = (
-                        (place, form) == (device, precision),
-                        _fitted()[operation, place, form, name],
-                    )
-                    what = {
-                        "operation": operation,
-                        "device": place,
-                        "precision": form,
-                        "framework": name,
-                    }
-                    return Constants(**what, measured=measured, fitted=values)
+    for key in itertools.product((operation,), places, precisions, frameworks):
+        if key in _fitted():
+            what = dict(zip(("operation", "device", "precision", "framework"), key, strict=True))
+            measured = key[1:3] == (places[0], precision)
+            taken = " ".join(key[1:3]).strip()
+            notes = () if measured else (f"{operation} takes the constants of {taken}",)
+            return Constants(**what, measured=measured, fitted=_fitted()[key], notes=notes)
+    device = places[0]
     have = sorted(
         {f"{key[2]} {key[3]}" for key in _fitted() if key[:2] == (operation, device)}
     ) or ["nothing"]

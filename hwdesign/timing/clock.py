@@ -77,13 +77,10 @@ class Clock:
         return self.known[key]
 
     def constants(self, operation, precision="", framework=None):
-        """(fitted constants of an operation, notes): a note where they are those of a stand-in."""
+        """(constants of an operation, notes): notes where they are a stand-in's or a run's."""
         key = ("constants", operation, precision, framework)
         found = self.once(key, lambda: constants(operation, self.device, precision, framework))
-        if found.measured:
-            return found, ()
-        taken = " ".join(name for name in (found.device, found.precision) if name)
-        return found, (f"{operation} takes the constants of {taken}",)
+        return found, found.notes
 
     def form(self, recipe):
         """(name of the measured format nearest to a recipe, notes)."""
