@@ -102,14 +102,6 @@ def single(name, value):
     return float(array)
 
 
-def share(name, value):
-    """A named share of a whole as one float, >= 0 and < 1."""
-    number = single(name, value)
-    if not 0 <= number < 1:
-        raise ValueError(f"{name} must be >= 0 and < 1, got {number:g}")
-    return number
-
-
 def flag(name, value):
     """A named truth value; nothing else stands for one."""
     if not isinstance(value, bool | np.bool_):

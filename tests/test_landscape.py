@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import hwdesign as hw
 from hwdesign import Plan
+from hwdesign.catalogue.engine import Engine
 from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front, whole_workers
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.formulas.roofline import amdahl_speedup
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:uncalibrated:UserWarning")
 CONFIGS = sorted(p.stem for p in (Path(hw.__file__).parent / "models" / "configs").glob("*.json"))
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 72)
 LONG = {"input_tokens": 131072, "output_tokens": 8192}
+# What vLLM leaves of a memory as the driver reports it: 92 % less what CUDA and NCCL take [byte]
+VLLM = {"H100_SXM": 0.92 * 81559 * 2**20 - 943e6, "GB300": 0.92 * 284208 * 2**20 - 943e6}
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +269,7 @@ def test_every_candidate_is_a_step(models, name, device, recipes, gpus, wide):
         step = hw.decode_step(model, device, one["recipe"], **load, **plans_of(one))
         assert one["context"] == 9501 and one["seconds"] == pytest.approx(float(step.seconds), rel=1e-12)
         assert one["memory"] == pytest.approx(step.memory + step.activations, rel=1e-12)
-        assert one["fits"] == (one["memory"] <= 0.9 * capacity)
+        assert one["fits"] == (one["memory"] <= 0.92 * capacity - 943e6)
         assert 1 / one["user_rate"] == pytest.approx(one["seconds"], rel=1e-12)
         assert one["gpu_rate"] * one["gpus"] * one["seconds"] == pytest.approx(one["batch"], rel=1e-12)
     assert found["fits"].any() and (name.startswith("nemotron") or not found["fits"].all())
@@ -295,11 +298,19 @@ def test_what_fits_was_added_by_hand(models, name, device):
     found = hw.decode_candidates(models[name], device, ["bf16", "fp8"], **load)
     hand = np.array([dense_bytes(models[name], found["recipe"][i], row(found, i)) for i in range(len(found["fits"]))])
     assert found["memory"] == pytest.approx(hand, rel=1e-12)
-    assert np.array_equal(found["fits"], hand <= 0.9 * 80e9) and 0.1 < found["fits"].mean() < 0.9
-    for reserve in (0.0, 0.5, 0.99):
-        fewer = hw.decode_candidates(models[name], device, ["bf16", "fp8"], reserve=reserve, **load)["fits"]
-        assert np.array_equal(fewer, hand <= (1 - reserve) * 80e9)
-    assert not fewer.any()  # 0.8 GB hold no model
+    assert np.array_equal(found["fits"], hand <= VLLM[device]) and 0.1 < found["fits"].mean() < 0.9
+    for share in (1.0, 0.5, 0.01):
+        keeps = Engine(name="own", label="own", version="1", memory_share=share)
+        fewer = hw.decode_candidates(models[name], device, ["bf16", "fp8"], engine=keeps, **load)["fits"]
+        assert np.array_equal(fewer, hand <= share * 81559 * 2**20)
+    assert not fewer.any()  # 0.9 GB hold no model
+    half = Engine(name="half", label="half", version="1", memory_share=1.0, cache_share=0.5)
+    cache = [row(found, i)["batch"] / found["attention"][i].dp for i in range(len(hand))]
+    cache = np.ceil(cache) * 8704 * models[name].kv_bytes_per_token()  # in BF16
+    cache *= np.array([form.kv_cache.bytes / 2 for form in found["recipe"]])
+    cache /= np.array([a.tp * a.kvp for a in found["attention"]])
+    fewer = hw.decode_candidates(models[name], device, ["bf16", "fp8"], engine=half, **load)["fits"]
+    assert np.array_equal(fewer, hand + cache <= 81559 * 2**20)  # as much is free again as the cache takes
 
 
 @pytest.mark.alone
@@ -326,7 +337,7 @@ def test_the_front_is_fit_to_run_and_can_be_found_again(r1, searches, long_candi
     for i in front:
         one = row(long_candidates, i)
         step = hw.decode_step(r1, "GB300", "nvfp4", batch=int(one["batch"]), context=131072 + 4096, **plans_of(one))
-        assert step.feasible and step.memory + step.activations <= 0.9 * 288e9
+        assert step.feasible and step.memory + step.activations <= VLLM["GB300"]
         assert one["user_rate"] == pytest.approx(1 / step.seconds, rel=1e-12)
         better = (long_candidates["user_rate"] > one["user_rate"]) & (long_candidates["gpu_rate"] > one["gpu_rate"])
         assert not (better & beaten).any()
@@ -354,7 +365,7 @@ def test_kinds_are_left_out_of_the_search(models):
     for kinds in (("tensor",), ("data", "cache"), "cache"):
         found = hw.decode_candidates(models["llama-3.1-8b"], "H100_SXM", "fp8", kinds=kinds, **load)
         assert {attention_kind(p) for p in found["attention"]} == set(np.atleast_1d(kinds).tolist())
-    for bad, says in (({"kinds": ("date",)}, "kinds .*'date'"), ({"reserve": [0.1]}, "reserve must be one number"),
+    for bad, says in (({"kinds": ("date",)}, "kinds .*'date'"), ({"engine": "tgi"}, "engine must be one of"),
                       ({"batch": [0]}, "batch must be >= 1"), ({"output_tokens": [1, 2]}, "output_tokens must be one number"),
                       ({"recipes": ["fp9"]}, "recipes must be one of"), ({"gpus": (0,)}, "gpus must be >= 1")):  # fmt: skip
         with pytest.raises(ValueError, match=says):
@@ -366,13 +377,6 @@ def test_no_layout_gives_no_candidate(models, together):
     load = {"gpus": 1, "batch": [1, 8], "input_tokens": 99, "output_tokens": 9, "kinds": ("cache",)}
     found = hw.decode_candidates(models["llama-3.1-8b"], "H100_SXM", "fp8", together=together, **load)
     assert {len(values) for values in found.values()} == {0}
-
-
-@pytest.mark.parametrize("reserve", [-0.1, 1.5])
-def test_a_reserve_is_a_share(models, reserve):
-    load = {"gpus": 1, "batch": 1, "input_tokens": 99, "output_tokens": 9}
-    with pytest.raises(ValueError, match="reserve"):
-        hw.decode_candidates(models["llama-3.1-8b"], "H100_SXM", "fp8", reserve=reserve, **load)
 
 
 @pytest.mark.parametrize(("name", "device", "form"), [("deepseek-r1", "GB300", "nvfp4"), ("llama-3.1-70b", "H100_SXM", "fp8")])
@@ -399,7 +403,7 @@ def test_prefill_on_the_same_gpus_needs_its_room_beside_the_cache(r1):
         one = row(found, i)
         decode = hw.decode_step(r1, "GB300", "nvfp4", batch=int(one["batch"]), context=int(one["context"]), **plans_of(one))
         held.append(decode.memory + first(one["attention"], one["ffn"]).activations)
-    assert held and max(held) <= 0.9 * 288e9
+    assert held and max(held) <= VLLM["GB300"]
 
 
 # Prefill workers ----------------------------------------------------------------------------------------------------------
@@ -421,7 +425,7 @@ def test_one_stage_and_one_chunk_are_a_prefill_step(models, name, form):
         assert found["first_token"][i] == pytest.approx(float(step.seconds), rel=1e-9)
         assert found["gpu_seconds"][i] == pytest.approx(float(step.seconds) * a.gpus / a.dp, rel=1e-9)  # dp prompts at a time
         assert found["gpus"][i] == a.gpus and found["stages"][i] == 1
-        assert found["fits"][i] == (step.memory + step.activations <= 0.9 * 288e9)
+        assert found["fits"][i] == (step.memory + step.activations <= VLLM["GB300"])
 
 
 @pytest.mark.parametrize(("name", "stages"), [("llama-3.1-8b", (2, 4, 8)), ("deepseek-r1", (1, 4))])
@@ -455,16 +459,20 @@ def test_stages_share_the_weights_and_not_the_activations(models):
     for p in (1, 2, 4):
         need = (matrices + cache) / p + room
         for spare in (-1000, 1000):
-            small = dataclasses.replace(hw.device("H100_SXM"), memory_capacity=(need + spare) / 0.75)
-            found = hw.prefill_workers(model, small, "bf16", tokens=tokens, gpus=(1,), stages=(p,), reserve=0.25)
+            small = dataclasses.replace(hw.device("H100_SXM"), memory_capacity=(need + 943e6 + spare) / 0.92)
+            found = hw.prefill_workers(model, small, "bf16", tokens=tokens, gpus=(1,), stages=(p,))
+            assert found["fits"].tolist() == [spare > 0]
+            tenth = cache / p / 0.9  # TensorRT-LLM gives the cache nine tenths of what the rest leaves
+            small = dataclasses.replace(small, memory_capacity=2 * 8030261248 / p + room + 943e6 + tenth + spare)
+            found = hw.prefill_workers(model, small, "bf16", tokens=tokens, gpus=(1,), stages=(p,), engine="trtllm")
             assert found["fits"].tolist() == [spare > 0]
 
 
 def test_a_short_rest_of_a_prompt_does_not_make_room_for_the_chunks_before_it(models):
     model, tokens = models["llama-3.1-8b"], 8192 + 8
     need = 2 * 8030261248 + tokens * 131072 + 8192 * (4096 + 4096 + 28672) * 2
-    small = dataclasses.replace(hw.device("H100_SXM"), memory_capacity=need - 1e6)
-    assert hw.prefill_workers(model, small, "bf16", tokens=tokens, gpus=(1,), reserve=0)["fits"].tolist() == [False]
+    small = dataclasses.replace(hw.device("H100_SXM"), memory_capacity=(need + 943e6 - 1e6) / 0.92)
+    assert hw.prefill_workers(model, small, "bf16", tokens=tokens, gpus=(1,))["fits"].tolist() == [False]
 
 
 def test_one_gpu_needs_no_link(models):
@@ -477,7 +485,7 @@ def test_one_gpu_needs_no_link(models):
     ("bad", "says"),
     [({"tokens": 0}, "tokens must be >= 1"), ({"chunk": 0}, "chunk must be >= 1"),
      ({"stages": 33}, "stages must be <= the 32 layers"), ({"gpus": (0,)}, "gpus must be >= 1"),
-     ({"tokens": [1, 2]}, "tokens must be one number"), ({"reserve": "x"}, "reserve must")],
+     ({"tokens": [1, 2]}, "tokens must be one number"), ({"engine": 0.9}, "engine must")],
 )  # fmt: skip
 def test_what_is_no_prefill_worker_is_refused(models, bad, says):
     with pytest.raises(ValueError, match=says):
@@ -658,20 +666,27 @@ def test_one_gpu_holds_all_weights_and_the_cache(models, name):
         assert done.memory == pytest.approx(sum(model.weight_bytes(form).values()) + held, rel=1e-12)
 
 
-@given(st.floats(0, 3e11), st.floats(0, 1e11), st.floats(0, 1), st.floats(0, 1))
-def test_what_fits_is_feasible_and_less_reserve_fits_no_less(memory, activations, a, b):
+@given(st.floats(1, 3e11), st.floats(0, 1e11), st.floats(0.01, 1))
+def test_without_an_engine_everything_may_be_used_and_with_one_its_share(memory, activations, share):
     step = hw.Breakdown(terms={"ffn": 1.0}, memory=memory, activations=activations, capacity=2e11)
-    assert step.feasible or not step.fits(a)
-    assert step.fits(min(a, b)) or not step.fits(max(a, b))
-    assert step.fits() == step.fits(0.0) == (memory + activations <= 2e11)
-    free = 2e11 - memory - activations  # what would have to stay free
-    assume(abs(free - a * 2e11) > 1.0)
-    assert step.fits(a) == (free > a * 2e11)
+    assert step.feasible == (memory + activations <= 2e11)
+    part = dataclasses.replace(step, engine=Engine(name="own", label="own", version="1", memory_share=share))
+    assume(abs(memory + activations - share * 2e11) > 1.0)
+    assert part.feasible == (memory + activations <= share * 2e11)
 
 
-def test_fits_looks_at_each_batch():
-    step = hw.Breakdown(terms={"ffn": 1.0}, memory=np.array([60.0, 89.0, 90.0, 101.0]), activations=1.0, capacity=100.0)
-    assert step.fits(0.1).tolist() == [True, True, False, False] and step.fits().tolist() == step.feasible.tolist()
+def test_feasible_looks_at_each_batch():
+    sizes = {"memory": np.array([60.0, 89.0, 90.0, 101.0]), "activations": 1.0, "capacity": 100.0}
+    most = Engine(name="own", label="own", version="1", memory_share=0.9)
+    assert hw.Breakdown(terms={"ffn": 1.0}, **sizes).feasible.tolist() == [True, True, True, False]
+    assert hw.Breakdown(terms={"ffn": 1.0}, engine=most, **sizes).feasible.tolist() == [True, True, False, False]
+
+
+def test_all_of_a_step_has_the_shape_of_its_load(models):
+    load = {"batch": [[1], [3]], "context": [[900], [700]], "cached": [0, 100, 200]}
+    step = hw.prefill_step(models["llama-3.1-8b"], "H100_SXM", "fp8", **load)
+    assert {np.shape(x) for x in (step.seconds, step.memory, step.cache, step.activations, step.usable, step.feasible)} == {(2, 3)}
+    assert step.memory[1, 0] - step.memory[0, 0] == step.cache[1, 0] - step.cache[0, 0] == (3 * 700 - 900) * 65536
 
 
 # Levers -------------------------------------------------------------------------------------------------------------------

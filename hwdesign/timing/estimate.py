@@ -24,7 +24,6 @@ from hwdesign._check import (
     numbers,
     scalar_or_array,
     shown,
-    single,
 )
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
@@ -110,13 +109,6 @@ class Breakdown:
     def feasible(self):
         """Whether weights and cache fit into what the engine leaves them on each GPU."""
         return scalar_or_array(np.asarray(self.memory) <= self.usable)
-
-    def fits(self, reserve=0.0):
-        """Whether weights, cache and activations leave this share of the memory free."""
-        free = 1 - single("reserve", reserve)
-        if not 0 <= free <= 1:
-            raise ValueError(f"reserve must be between 0 and 1, got {reserve}")
-        return scalar_or_array(np.asarray(self.memory) + self.activations <= free * self.capacity)
 
     @property
     def calibrated(self):
@@ -609,7 +601,7 @@ class _StepTimer:
         live = np.maximum(outer.live, inner.live) * BF16.bytes
         return Breakdown(
             terms=terms,
-            memory=scalar_or_array(stored / attention.pp),
+            memory=scalar_or_array(stored / attention.pp + zeros),
             cache=scalar_or_array(kept.cache / attention.pp + zeros),
             engine=self.engine,
             activations=scalar_or_array(kept.stream + live + zeros),

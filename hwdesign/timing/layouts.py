@@ -11,7 +11,7 @@ import numpy as np
 from hwdesign._check import count, dims, instance, members, same_shape, shown, vector
 from hwdesign.models.model import need_model
 from hwdesign.models.steps import Plan, attention_refusal, feed_forward_refusal
-from hwdesign.timing.estimate import decode_steps
+from hwdesign.timing.estimate import ENGINE, decode_steps
 
 MOST_GPUS = 100_000  # whose layouts are tried one by one
 MOST_STEPS = 10_000_000  # of a sweep: layouts times batches and contexts
@@ -107,7 +107,9 @@ def _divisors(number):
     return small + large
 
 
-def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wide=()):
+def decode_sweep(
+    model, device, recipe, *, batch, context, gpus, kinds=KINDS, wide=(), engine=ENGINE
+):
     """Decode steps of every layout over these numbers of GPUs, at every batch.
 
     Parameters
@@ -128,6 +130,8 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
         Kinds of attention plans, see `attention_kind`.
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
+    engine : str or Engine
+        Whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------
@@ -168,7 +172,8 @@ def decode_sweep(model, device, recipe, *, batch, context, gpus, kinds=KINDS, wi
             f"gpus, batch and context must make at most {MOST_STEPS} steps, got {len(pairs)} "
             f"layouts of {points} points"
         )
-    steps = decode_steps(model, device, recipe, pairs, batch=batch, context=context, wide=wide)
+    load = {"batch": batch, "context": context}
+    steps = decode_steps(model, device, recipe, pairs, **load, wide=wide, engine=engine)
     found = {"kinds": [attention_kind(a) for a, _ in pairs], "gpus": [a.gpus for a, _ in pairs]}
     found |= {"seconds": [s.seconds for s in steps], "feasible": [s.feasible for s in steps]}
     return {"layouts": pairs, "steps": steps} | {

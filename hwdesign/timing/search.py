@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwdesign._check import count, every, flag, instance, share, shown, vector, whole
-from hwdesign.catalogue.engine import engine
+from hwdesign._check import count, every, flag, instance, shown, vector, whole
 from hwdesign.catalogue.precision import named_recipe
 from hwdesign.formulas.pipeline import schedule, stage_layers
 from hwdesign.models.model import need_model
@@ -17,7 +16,6 @@ from hwdesign.timing.estimate import ENGINE, prefill_step, prefill_steps
 from hwdesign.timing.layouts import KINDS, decode_sweep, layouts
 from hwdesign.timing.pipeline import block_times, stage_times
 
-RESERVE = round(1 - engine(ENGINE).memory_share, 6)  # share that the engine leaves free
 MOST_CHUNKS = 10_000  # of a prompt
 
 
@@ -33,7 +31,7 @@ def decode_candidates(
     kinds=KINDS,
     wide=(),
     together=False,
-    reserve=RESERVE,
+    engine=ENGINE,
 ):
     """Every way to decode: all layouts over these numbers of GPUs, in all formats, at all batches.
 
@@ -59,8 +57,8 @@ def decode_candidates(
     together : bool
         Whether the same GPUs prefill, too: each step then carries its share of the other sequences'
         prompts, as in `time_per_output_token`. By default other GPUs do.
-    reserve : float
-        Share of the memory that stays free.
+    engine : str or Engine
+        Whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------
@@ -88,20 +86,20 @@ def decode_candidates(
     ((16,), 'bf16, 1 GPU, batch 1: attention tp 1, ffn tp 1')
     """
     input_tokens, output_tokens = whole(input_tokens=input_tokens, output_tokens=output_tokens)
-    batch, reserve = vector("batch", batch), share("reserve", reserve)
-    recipes, together = every("recipes", recipes, named_recipe), flag("together", together)
+    batch, together = vector("batch", batch), flag("together", together)
+    recipes = every("recipes", recipes, named_recipe)
     if not recipes:
         raise ValueError("recipes must be a recipe or a list of recipes, got none")
     context = int(np.ceil(input_tokens + output_tokens / 2))
-    load = {"batch": batch, "context": context, "gpus": gpus}
+    search = {"batch": batch, "context": context, "gpus": gpus, "kinds": kinds, "wide": wide}
     tables = []
     for recipe in recipes:
-        found = decode_sweep(model, device, recipe, **load, kinds=kinds, wide=wide)
+        found = decode_sweep(model, device, recipe, **search, engine=engine)
         if together:
             plans = found["layouts"]
             prompts = prefill_steps(model, device, recipe, plans, context=input_tokens)
             found = _with_prefill(found, prompts, batch, output_tokens)
-        tables.append(_candidates(found, recipe, batch, reserve))
+        tables.append(_candidates(found, recipe, batch))
     table = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
     table["context"] = np.full(len(table["batch"]), context)
     table["user_rate"] = 1 / table["seconds"]
@@ -122,11 +120,11 @@ def _with_prefill(found, prompts, batch, output_tokens):
     return {**found, "seconds": found["seconds"].reshape(shape) + more, "steps": steps}
 
 
-def _candidates(found, recipe, batch, reserve):
+def _candidates(found, recipe, batch):
     """A sweep as columns, one row a layout and batch."""
     pairs, steps, times = found["layouts"], found["steps"], len(batch)
     memory = np.array([step.memory + step.activations for step in steps])
-    fits = np.array([step.fits(reserve) for step in steps], dtype=bool)
+    fits = np.array([step.feasible for step in steps], dtype=bool)
     return {
         "recipe": _objects([recipe] * (len(pairs) * times)),
         "attention": np.repeat(_objects([attention for attention, _ in pairs]), times),
@@ -200,9 +198,7 @@ def _ways(plan):
     return " ".join(f"{way} {getattr(plan, way)}" for way in named) or "tp 1"
 
 
-def prefill_workers(
-    model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, reserve=RESERVE
-):
+def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8192, engine=ENGINE):
     """Ways to prefill: groups of GPUs, each prompt on one data-parallel group of them, in chunks
     through pipeline stages.
 
@@ -223,8 +219,8 @@ def prefill_workers(
     chunk : int
         Largest chunk [token]; the prompt is cut into at most 10,000 chunks of this size and a
         rest.
-    reserve : float
-        Share of the memory that stays free.
+    engine : str or Engine
+        Whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------
@@ -256,7 +252,7 @@ def prefill_workers(
         raise ValueError(
             f"tokens must be at most {MOST_CHUNKS} chunks of chunk = {chunk}, got {tokens}"
         )
-    reserve, layers = share("reserve", reserve), len(need_model(model).blocks)
+    layers = len(need_model(model).blocks)
     gpus, stages = vector("gpus", gpus), every("stages", vector("stages", stages), count)
     if max(stages) > layers:
         raise ValueError(f"stages must be <= the {layers} layers of the model, got {max(stages)}")
@@ -265,7 +261,7 @@ def prefill_workers(
     for ranks in gpus:
         for attention, ffn in filter(_pure, layouts(model, ranks)):
             plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
-            found += _staged(model, device, recipe, sizes, stages, reserve, plans)
+            found += _staged(model, device, recipe, sizes, stages, engine, plans)
     kinds = {"attention": object, "ffn": object, "stages": int, "gpus": int}
     kinds |= {"first_token": float, "gpu_seconds": float, "fits": bool}
     return {
@@ -274,12 +270,13 @@ def prefill_workers(
     }
 
 
-def _staged(model, device, recipe, sizes, stages, reserve, plans):
+def _staged(model, device, recipe, sizes, stages, engine, plans):
     """One worker for each number of stages, with these plans inside a stage, as a list of dicts."""
     attention, ends = plans["attention"], np.cumsum(sizes)
     layers, sent = _layer_times(model, device, recipe, sizes, stages, plans)
-    chunks = prefill_step(model, device, recipe, context=ends, cached=ends - sizes, **plans)
-    room = (1 - reserve) * chunks.capacity - np.max(chunks.activations)
+    load = {"context": ends, "cached": ends - sizes, "engine": engine}
+    chunks = prefill_step(model, device, recipe, **load, **plans)
+    most = {name: np.max(getattr(chunks, name)) for name in ("memory", "cache", "activations")}
     workers = []
     for pp in stages:
         cuts = np.cumsum(stage_layers(len(model.blocks), pp))[:-1]
@@ -288,7 +285,8 @@ def _staged(model, device, recipe, sizes, stages, reserve, plans):
         done = schedule(times, send=sent if pp > 1 else 0.0)[1][-1, -1]
         gpus = attention.gpus * pp
         worker = {"attention": attention, "ffn": plans["ffn"], "stages": pp, "gpus": gpus}
-        worker |= {"first_token": done, "fits": np.max(chunks.memory) / pp <= room}
+        held = most | {"memory": most["memory"] / pp, "cache": most["cache"] / pp}
+        worker |= {"first_token": done, "fits": replace(chunks, **held).feasible}
         worker["gpu_seconds"] = times.sum(axis=0).max() * gpus / attention.dp
         workers.append(worker)
     return workers

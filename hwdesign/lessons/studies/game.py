@@ -17,6 +17,8 @@ import numpy as np
 
 from hwdesign._check import choice, whole
 from hwdesign.advice.shapes import compared_models
+from hwdesign.catalogue.engine import Engine
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.frontier import area_under, matched_rate
 from hwdesign.formulas.pipeline import schedule, stage_layers
@@ -25,7 +27,7 @@ from hwdesign.models.model import Model
 from hwdesign.models.sharding import width_tiers
 from hwdesign.models.steps import Exchange, Plan
 from hwdesign.timing.clock import Clock
-from hwdesign.timing.estimate import prefill_step
+from hwdesign.timing.estimate import ENGINE, prefill_step
 
 DEVICE, GPUS, PREFILL_GPUS = "GB300", 8, 4  # of a decode worker and of a prefill worker
 HEAD, VOCABULARY = 128, 131072  # [element]
@@ -63,8 +65,8 @@ class Budget:
         Least tokens per second of a user [token/s]; the score counts what lies above.
     first_token : float
         Longest time to the first token of a prompt that comes alone [s].
-    reserve : float
-        Share of the memory that stays free, as engines do [dimensionless].
+    engine : str or Engine
+        Whose share of the memory is kept back.
 
     Examples
     --------
@@ -78,7 +80,7 @@ class Budget:
     kv_heads: int = 4
     user_rate: float = 25.0  # [token/s]
     first_token: float = 1.0  # [s]
-    reserve: float = 0.1  # [dimensionless]
+    engine: str | Engine = ENGINE
 
 
 BUDGET = Budget()
@@ -407,8 +409,8 @@ def _clock(recipe):
 
 @functools.lru_cache(maxsize=1 << 15)
 def _step(hidden, part, recipe, attention, ffn, decode):
-    """Step of a model that has one part of a layer, or none: seconds [s], memory [byte],
-    activations [byte], capacity [byte].
+    """Step of a model that has one part of a layer, or none: seconds [s], memory, cache,
+    activations and capacity [byte].
     """
     mixer, experts = (part, None) if isinstance(part, SelfAttention) else (None, part)
     block = Block(mixer=mixer, ffn=experts, norms=0 if part is None else 1)
@@ -427,12 +429,12 @@ def _step(hidden, part, recipe, attention, ffn, decode):
         clock=_clock(recipe),
         **load,
     )
-    return step.seconds, step.memory, step.activations, step.capacity
+    return step.seconds, step.memory, step.cache, step.activations, step.capacity
 
 
 def _layers(design, attention, ffn, decode):
-    """[s] and [byte] of a layer that sees all tokens, a windowed one and the rest; activations and
-    capacity [byte].
+    """Seconds [s], memory and cache [byte] of a layer that sees all tokens, a windowed one and the
+    rest; activations and capacity [byte].
 
     A step's time and memory are sums over its parts, so a part is the difference of a step with it
     and one without.
@@ -444,9 +446,9 @@ def _layers(design, attention, ffn, decode):
     experts = _step(
         hidden, design.moe, recipe, same, ffn, decode
     )  # of the attention plan it knows the groups alone
-    live = functools.reduce(np.maximum, (mixers[0][2], mixers[1][2], experts[2]))
-    each = [[m[i] - rest[i] + experts[i] - bare[i] for m in mixers] + [rest[i]] for i in (0, 1)]
-    return *each, live, rest[3]
+    live = functools.reduce(np.maximum, (mixers[0][3], mixers[1][3], experts[3]))
+    each = [[m[i] - rest[i] + experts[i] - bare[i] for m in mixers] + [rest[i]] for i in range(3)]
+    return *each, live, rest[4]
 
 
 @functools.lru_cache(maxsize=64)
@@ -472,14 +474,15 @@ def _prefill(design):
 
 
 @functools.lru_cache(maxsize=64)
-def _decode(design):
-    """(tokens per second of a user [token/s], share of the memory) at every batch."""
-    times, sizes, live, capacity = _layers(design, design.attention, design.ffn, True)
+def _decode(design, engine):
+    """(tokens per second of a user [token/s], whether it fits) at every batch."""
+    *layers, live, capacity = _layers(design, design.attention, design.ffn, True)
     counts = design.full.sum(), (~design.full).sum(), 1
-    seconds, memory = (
-        sum(c * x for c, x in zip(counts, each, strict=True)) for each in (times, sizes)
+    seconds, memory, cache = (
+        sum(c * x for c, x in zip(counts, each, strict=True)) for each in layers
     )
-    return 1 / seconds, (memory + live) / capacity
+    room = as_engine(engine).cache_room(capacity, memory - cache + live)
+    return 1 / seconds, cache <= room
 
 
 def refusals(design):
@@ -521,12 +524,12 @@ def refusals(design):
     ]
     if out:
         return out
-    (first, _), (rates, shares) = _prefill(design), _decode(design)
+    (first, _), (rates, fits) = _prefill(design), _decode(design, BUDGET.engine)
     if first > BUDGET.first_token:
         out.append(
             f"time to the first token must be at most {BUDGET.first_token:g} s, got {first:.3g} s"
         )
-    fastest = rates[shares <= 1 - BUDGET.reserve].max(initial=0.0)
+    fastest = rates[fits].max(initial=0.0)
     if fastest < BUDGET.user_rate:
         out.append(
             "tokens per second of a user, at a batch that fits, must be at least "
@@ -567,8 +570,7 @@ def front(design):
     """
     if found := refusals(design):
         raise ValueError("; ".join(found))
-    (first, seconds), (rates, shares) = _prefill(design), _decode(design)
-    fits = shares <= 1 - BUDGET.reserve
+    (first, seconds), (rates, fits) = _prefill(design), _decode(design, BUDGET.engine)
     total = matched_rate(BATCHES[fits] * rates[fits] / GPUS, seconds, ANSWER)
     rates = {"user_rate": rates[fits], "total_rate": total}
     return {"batch": BATCHES[fits], **rates, "first_token": first, "prefill_seconds": seconds}
@@ -753,8 +755,7 @@ def _value(design, least=0.0):
     """Score of a design; 0 where it is refused, or cannot exceed `least` even if prefill costs
     nothing.
     """
-    rates, shares = _decode(design)
-    fits = shares <= 1 - BUDGET.reserve
+    rates, fits = _decode(design, BUDGET.engine)
     beaten = (
         area_under(
             rates[fits], BATCHES[fits] * rates[fits] / GPUS, between=(BUDGET.user_rate, np.inf)
