@@ -1,5 +1,6 @@
-"""Inference engines as the data of `engines.csv`: what each does by default with memory and with
-the format of the cache; one fact a row, each with its source and the date it was read.
+"""Inference engines as the data of `engines.csv`: what each does by default with memory, with the
+format of the cache and with pipeline stages; one fact a row, each with its source and the date it
+was read.
 """
 
 import csv
@@ -10,7 +11,7 @@ from importlib import resources
 from hwdesign._check import check_fields, choice, listed, single
 from hwdesign.catalogue.precision import BF16, FP8
 
-TEXTS = ("label", "version")
+TEXTS = ("label", "version", "extra_layers", "cut_option")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -31,6 +32,11 @@ class Engine:
         Share of what is then free that it gives to the cache [dimensionless].
     low_cache : tuple of str
         Recipes with which it stores the cache in FP8 though the checkpoint names no format.
+    extra_layers : str
+        Which pipeline stages take one layer more where it does not divide: "first", "middle" or
+        "last", as `hwdesign.formulas.pipeline.stage_layers` takes it.
+    cut_option : str
+        What sets the layers of each stage by hand; empty where nothing does.
 
     Examples
     --------
@@ -45,9 +51,11 @@ class Engine:
     memory_fixed: float = 0.0  # [byte]
     cache_share: float = 1.0
     low_cache: tuple[str, ...] = ()
+    extra_layers: str = "first"
+    cut_option: str = ""
 
     def __post_init__(self):
-        check_fields(self, texts=("name", "label", "version"), amounts=("memory_fixed",))
+        check_fields(self, texts=("name", *TEXTS), amounts=("memory_fixed",))
         for name in ("memory_share", "cache_share"):
             if not 0 < single(name, getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
