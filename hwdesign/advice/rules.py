@@ -138,7 +138,7 @@ def wide_over_deep(case, limits):
         return Verdict.of(f"{reason}; the depth costs {percent(cost)} of the step")
     wide, fix = new.model, None
     if _near(model, wide):
-        text = f"{_layers(wide)}, hidden size {wide.hidden_size}"
+        text = f"{len(wide.blocks)} layers of hidden size {wide.hidden_size}"
         more = wide.hidden_size / model.hidden_size - 1
         fix = _no_slower(Fix(text=text, case=new, before=case, width=more))
     finding = Finding(
@@ -269,10 +269,13 @@ def _scores(wide, narrow):
     if wide.weight_only or narrow.weight_only:
         return ""
     wide, narrow = (form.weights.name.partition("_")[0] for form in (wide, narrow))
-    changes = score_changes(wide, narrow)
-    if not changes:
+    scores = score_changes(wide, narrow)
+    if not scores:
         return f" (no published score from {wide} to {narrow} in chapter 4)"
-    told = (f"{change:+.1f} points of {name} ({model})" for model, name, change in changes)
+    told = []
+    for model, name, points in scores:
+        points = round(points, 1) + 0.0  # no minus before a zero
+        told.append(f"{points:+.1f} points of {name} in {model.replace(',', '')}")
     return f" (published, {wide} to {narrow}: {', '.join(told)})"
 
 
@@ -304,9 +307,9 @@ def regular_layers(case, limits):
     slowest stage, in prefill of the case's prompt or in a decode step, whichever is more.
 
     Blames the layers, or the head in the last stage where equal ones would wait more than half as
-    long; "not applicable" without stages. Stages hold equally many layers, cut as the engine cuts, if the case
-    has no `split`. A prompt passes in chunks; the waits are those of all of them together. Source:
-    chapter 6.
+    long; "not applicable" without stages. Stages hold equally many layers, cut as the engine cuts,
+    if the case has no `split`. A prompt passes in chunks; the waits are those of all of them
+    together. Source: chapter 6.
 
     Examples
     --------
@@ -321,48 +324,37 @@ def regular_layers(case, limits):
         return Verdict.not_applicable("no pipeline: pp = 1")
     if case.refusal:
         return Verdict.cannot(case)
-    split = _split(case)
-    times = _stage_uses(case)
-    waits = _waits(times, split)
+    split, uses = _split(case), _stage_uses(case)
+    waits = _waits(uses, split)
     shown = split if stages <= 8 else dict.fromkeys(split)
     told = f"{len(model.blocks)} in stages of {', '.join(map(str, shown))}"
     kinds = len(model.block_counts)
-    alike = f"{kinds} kinds of layers" if kinds > 1 else "all alike"
     reason = (
-        f"layers: {told}; {alike}; GPUs wait {percent(waits['prefill'])} of the time in prefill, "
-        f"{percent(waits['decode'])} in decode"
+        f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; GPUs wait "
+        f"{percent(waits['prefill'])} of the time in prefill, {percent(waits['decode'])} in decode"
     )
-    sibling, blamed = _blamed(case, split, waits)
-    graded = {}
-    for dimension, cost in blamed.items():
-        least = "warn" if dimension == "layers" and case.split is None else "ok"
-        graded[dimension] = limits.grade(cost, least)
-    if set(graded.values()) == {"ok"}:
+    graded, sibling = _graded(case, split, waits, limits)
+    if not graded:
         return Verdict.of(reason)
-    cuts, left = _best_cut(times, stages)
-    better = percent(left) != percent(max(waits.values())) and left < max(waits.values())
-    findings = []
-    for dimension, status in graded.items():
-        if status == "ok":
-            continue
-        fixes = []
-        if better and limits.grade(left) == "ok":
-            fixes.append(_cut_fix(case, cuts))
-        if dimension == "layers":
-            fixes.append(_equal_stages(case, sibling))
-        findings.append(
-            Finding(
-                dimension=dimension,
-                value=told if dimension == "layers" else f"the head besides {split[-1]} layers",
-                rule=STAGES[dimension],
-                status=status,
-                cost=blamed[dimension],
-                fixes=some(*fixes),
-                subject="layers",
-            )
-        )
-    if better:
+    cuts, left = _best_cut(uses, stages)
+    cut_fix, most = None, max(waits.values())
+    if left < most and percent(left) != percent(most):
         reason += f"; cut by time into {', '.join(map(str, cuts))} they wait {percent(left)}"
+        cut_fix = _cut_fix(case, cuts) if limits.grade(left) == "ok" else None
+    values = {"layers": told, "last stage": f"the head besides {split[-1]} layers"}
+    equal_fix = {"layers": _equal_stages(case, sibling)}
+    findings = [
+        Finding(
+            dimension=dimension,
+            value=values[dimension],
+            rule=STAGES[dimension],
+            status=status,
+            cost=cost,
+            fixes=some(cut_fix, equal_fix.get(dimension)),
+            subject="layers",
+        )
+        for dimension, (status, cost) in graded.items()
+    ]
     return Verdict.of(reason, findings)
 
 
@@ -380,23 +372,28 @@ def _split(case):
     return stage_layers(len(case.model.blocks), case.attention.pp, extra=extra)
 
 
-def _blamed(case, split, waits):
-    """The sibling with equal stages, None without one, and what is blamed with the longest wait
-    that it causes: the layers where equal stages would wait half as long at most, else the head
-    in the last one.
+def _graded(case, split, waits, limits):
+    """What is blamed, each with its status and the longest wait that it causes, as a dict; and the
+    sibling with equal stages, None without one.
+
+    That is the layers where equal stages would wait half as long at most, else the head in the last
+    stage. Stages that differ are warned of whatever they cost, if nobody chose them.
     """
-    sibling = None
-    dimensions = dict.fromkeys(waits, "last stage")
+    sibling, blamed = None, dict.fromkeys(waits, "last stage")
     if len(set(shapes.stage_blocks(case.model, split))) > 1:
         sibling = _regular(case)
         equal = _waits(_stage_uses(sibling), _split(sibling)) if sibling else {}
         for use, wait in waits.items():
             if equal.get(use, 0.0) <= wait / 2:
-                dimensions[use] = "layers"
-    blamed = {}
-    for use, dimension in dimensions.items():
-        blamed[dimension] = max(waits[use], blamed.get(dimension, 0.0))
-    return sibling, blamed
+                blamed[use] = "layers"
+    graded = {}
+    for dimension in dict.fromkeys(blamed.values()):
+        cost = max(waits[use] for use in waits if blamed[use] == dimension)
+        least = "warn" if dimension == "layers" and case.split is None else "ok"
+        status = limits.grade(cost, least)
+        if status != "ok":
+            graded[dimension] = status, cost
+    return graded, sibling
 
 
 def _regular(case):
