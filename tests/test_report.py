@@ -549,7 +549,7 @@ def test_sarif_points_at_the_heads_that_do_not_divide(name, ways, value, key):
 
 def test_every_dimension_has_keys_or_is_no_key():
     named = {dimension for number in range(1, 8) for dimension in GUIDELINES[number].blames}
-    assert named - set(report_sarif.KEYS) == {"heads", "ffn plan", "attention plan", "last stage"}
+    assert named - set(report_sarif.KEYS) == {"heads", "ffn plan", "attention plan", "last stage", "cache"}
 
 
 def test_sarif_of_a_file_outside_the_working_folder_has_an_absolute_address(tmp_path, monkeypatch):

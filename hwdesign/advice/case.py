@@ -115,12 +115,14 @@ class Case:
         Length of a prompt [token]; by default `context`.
     answer : int, optional
         Length of an answer [token]: with it `token_seconds` is known.
+    split : sequence of int, optional
+        Layers of each pipeline stage [layer]; by default equally many, as the engine counts them.
 
     Raises
     ------
     ValueError
-        If a name is unknown, a number is out of range, the plans use different GPUs, or the device
-        lacks a link or any kernel for the format.
+        If a name is unknown, a number is out of range, the plans use different GPUs, the device
+        lacks a link or any kernel for the format, or the split does not hold every layer once.
 
     Examples
     --------
@@ -140,6 +142,7 @@ class Case:
     context: int = 8192  # [token]
     prompt: int | None = None  # [token]
     answer: int | None = None  # [token]
+    split: tuple | None = None  # [layer]
 
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
@@ -177,6 +180,11 @@ class Case:
                 f"device must have a link to share a model over {self.gpus} GPUs, got "
                 f"{device.name} without one"
             )
+        if self.split is not None:
+            split = tuple(whole(**{f"split[{i}]": n for i, n in enumerate(self.split)}))
+            if len(split) != stages or sum(split) != layers:
+                raise ValueError(f"split must be {stages} numbers of sum {layers}, got {split}")
+            object.__setattr__(self, "split", split)
 
     @property
     def gpus(self):
@@ -302,7 +310,7 @@ def change(case, **changes):
     model = changes.get("model", case.model)
     if plan.pp > len(model.blocks):
         return None
-    new = replace(case, **changes)
+    new = replace(case, **({"split": None} | changes if "model" in changes else changes))
     if new.refusal:
         return None
     fits_before = case.breakdown is None or case.breakdown.feasible

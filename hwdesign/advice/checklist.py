@@ -37,7 +37,7 @@ class Checklist:
     --------
     >>> found = checklist(Case(model="gpt2"))
     >>> found, found.status, [v.guideline for v in found.verdicts if v.findings]
-    (<Checklist gpt2 on GB300: fail>, 'fail', [2, 4])
+    (<Checklist gpt2 on GB300: warn>, 'warn', [2, 4])
     """
 
     case: Case
@@ -147,7 +147,7 @@ def checklist(case, limits=None):
     --------
     >>> case = Case(model="llama-3.1-8b", device="H100_SXM", batch=256, context=1024)
     >>> [v.status for v in checklist(case).verdicts]
-    ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
+    ['ok', 'ok', 'ok', 'warn', 'not applicable', 'not applicable', 'not applicable']
     """
     instance("case", case, Case, A_CASE)
     instance("limits", limits, Limits | None, LIMITS)
