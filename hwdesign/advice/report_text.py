@@ -219,7 +219,9 @@ def _markdown_finding(report, blame):
     guideline, finding = blame.verdict["guideline"], blame.finding
     what = markdown_text(f"{finding['dimension']}: {finding['value']}")
     ignored = words_of.mark(report, guideline)
-    yield f"- {_mark(finding)} guideline {guideline}: **{what}**{ignored}"
+    address = blame.verdict["chapter_url"]
+    number = f"[guideline {guideline}]({address})" if address else f"guideline {guideline}"
+    yield f"- {_mark(finding)} {number}: **{what}**{ignored}"
     for label, words in words_of.details(report, blame):
         shown = f"<{words}>" if label == "source" else markdown_text(words)
         yield f"  - {label}: {shown}"

@@ -234,7 +234,7 @@ def details(report, blame):
     and a text.
     """
     finding, guideline = blame.finding, blame.verdict["guideline"]
-    yield "why", blame.verdict["reason"]
+    yield "why", f"{blame.verdict['title']} - {blame.verdict['reason']}"
     yield "rule", finding["rule"]
     for refusal in finding["refused_by"]:
         yield "engine", f"{refusal['engine']}: {refusal['says']}"
