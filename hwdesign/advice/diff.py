@@ -231,7 +231,7 @@ def render_difference(found, form):
     """What `difference` found, in one of `FORMATS`.
 
     >>> print(render_difference(difference("gpt2", "gpt2"), "text").splitlines()[-1])
-    batch 64, context 8192: FAIL, nothing differs
+    batch 64, context 8192: WARN, nothing differs
     """
     choice("format", form, FORMATS)
     if form == "json":

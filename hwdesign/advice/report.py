@@ -25,7 +25,7 @@ def as_object(reports, errors=()):
 
     >>> from hwdesign.advice.judge import judge
     >>> as_object([judge("gpt2")])["reports"][0]["status"]
-    'fail'
+    'warn'
     """
     return {
         "version": VERSION,
@@ -96,7 +96,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> render([judge("gpt2")], "json").count("cost_share")
-    2
+    1
     """
     choice("format", form, FORMATS)
     if form == "text":

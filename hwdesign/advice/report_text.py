@@ -32,7 +32,7 @@ def text(reports, errors=(), *, width=100, colour=False):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> print(text([judge("gpt2")]).splitlines()[0])
-    gpt2 on GB300: FAIL
+    gpt2 on GB300: WARN
     """
     paper = _Paper(width, colour)
     parts = ["\n".join(_text_lines(report, paper)) for report in reports]
@@ -87,8 +87,8 @@ class _Paper:
 
 def _text_lines(report, paper):
     """Lines of one report: where the step goes, the findings, the rest, and what was judged."""
-    name, rest = words_of.title(report)
-    yield paper.title(f"{name} {rest}: {MARKS[report.status]}")
+    title = " ".join(words_of.title(report))
+    yield paper.title(f"{title}: {MARKS[report.status]}")
     for label, words in words_of.alarms(report):
         yield paper.row(label, words, COLOURS["fail"])
     table = words_of.where(report)
@@ -98,8 +98,10 @@ def _text_lines(report, paper):
         yield paper.row("note", note)
     for blame in report.blames:
         yield from _finding_lines(report, blame, paper)
-    yield ""
-    for verdict in words_of.rest(report):
+    rest = words_of.rest(report)
+    if rest:
+        yield ""
+    for verdict in rest:
         ignored = words_of.mark(report, verdict["guideline"])
         words = f"{verdict['title']}{ignored} - {words_of.why(report, verdict)}"
         yield paper.row(_label(verdict, verdict), words, COLOURS[verdict["status"]])
@@ -153,7 +155,7 @@ def markdown(reports, errors=()):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> markdown([judge("gpt2")]).splitlines()[0]
-    '### `gpt2` on GB300: **FAIL**'
+    '### `gpt2` on GB300: **WARN**'
     """
     parts = []
     if errors or len(reports) > 1:
@@ -178,8 +180,8 @@ def _count(reports, errors):
 
 def _markdown_lines(report):
     """Lines of one report, as the text has them."""
-    name, rest = words_of.title(report)
-    yield f"### {code_span(name)} {markdown_text(rest)}: **{MARKS[report.status]}**"
+    name, where = words_of.title(report)
+    yield f"### {code_span(name)} {markdown_text(where)}: **{MARKS[report.status]}**"
     yield f"\n{markdown_text(words_of.summary(report))}"
     for _, words in words_of.alarms(report):
         yield f"\n**{markdown_text(words)}**"
@@ -192,8 +194,10 @@ def _markdown_lines(report):
     yield ""
     for blame in report.blames:
         yield from _markdown_finding(report, blame)
-    yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
-    for verdict in words_of.rest(report):
+    rest = words_of.rest(report)
+    if rest:
+        yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
+    for verdict in rest:
         title = f"{verdict['guideline']} {verdict['title']}"
         if verdict["chapter_url"]:
             title = f"[{title}]({verdict['chapter_url']})"
