@@ -29,9 +29,9 @@ ORIGIN = {
     "default": "default, the config names no quantization",
 }
 SHAPE = {
-    "warn": " (a warning for the shape alone)",
-    "fail": " (a failure for the shape alone)",
-    "break": " (a break, whatever it costs)",
+    "warn": "; a warning for the shape alone",
+    "fail": "; a failure for the shape alone",
+    "break": "; a break, whatever it costs",
 }
 PLACES = {"server": "server", "model": "next model"}
 LABELS = {"vocab_size": "vocabulary"}
@@ -257,18 +257,18 @@ def _cost(report, blame):
     """What a finding costs, at each load where it holds."""
     share_of, parts = GUIDELINES[blame.verdict["guideline"]].share_of, []
     for load, finding in blame.at:
-        share, status = finding["cost_share"], finding["status"]
+        share = finding["cost_share"]
         told = "unknown" if share is None else percent(share)
         if share is not None and not parts:
             told += f" of {share_of}"
-        told += _at(report, load)
-        if status == "break" or share is not None and share < report.facts[f"{status}_share"]:
-            told += SHAPE[status]
-        parts.append(told)
+        parts.append(told + _at(report, load))
     found = {load for load, _ in blame.at}
     without = [load["load"] for load in report.facts["loads"] if load["load"] not in found]
     if without:
         parts.append(f"no finding at {', '.join(without)}")
+    share, status = blame.finding["cost_share"], blame.finding["status"]
+    if status == "break" or share is not None and share < report.facts[f"{status}_share"]:
+        parts[-1] += SHAPE[status]
     return ", ".join(parts)
 
 
