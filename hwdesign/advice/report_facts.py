@@ -14,6 +14,7 @@ from hwdesign.advice.verdict import RANK, worst
 from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.timing.bounds import term_bounds
 from hwdesign.timing.formats import Formats
+from hwdesign.timing.served import expected_gain, sure_gain
 
 NOT_JUDGED = "not judged"  # status of a report about whose model too little could be said
 REPORT_STATUSES = ("ok", "warn", NOT_JUDGED, "fail", "break")  # the worst last
@@ -323,6 +324,10 @@ def _fix(fix):
     for name in before:
         if before[name] != after[name]:
             changed[name] = {"before": before[name], "after": after[name]}
+    gain = None
+    if fix.place == "server" and fix.step is not None and fix.step < 0:
+        gain = -fix.step  # published pairs of servers compare plans and formats, no models
+    expected = None if gain is None else expected_gain(gain)
     return {
         "text": visible(fix.text, 500),
         "place": fix.place,
@@ -333,6 +338,8 @@ def _fix(fix):
         "parameters_share": plain(fix.parameters),
         "step_share": plain(fix.step),
         "step_seconds": plain(fix.case.seconds),
+        "sure": None if gain is None else bool(sure_gain(gain)),
+        "expected_shares": expected and [plain(share) for share in expected],
         "notes": list(fix.case.breakdown.notes),
         "worsens": [
             {"guideline": guideline, "before": old, "after": new}

@@ -11,6 +11,7 @@ from hwdesign.advice.report_facts import NOT_JUDGED, OPTIONS, uncalibrated
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import MARKED, percent
 from hwdesign.catalogue.engine import engine as as_engine
+from hwdesign.timing.served import SURE_GAIN
 from hwdesign.units import fmt
 
 MARKS = {
@@ -320,6 +321,13 @@ def _engines(report, fix):
     return told + (")" if chosen.name in fix["engines"] else f", {chosen.label} does not)")
 
 
+EXPECTED = "the middle half of what published pairs of servers showed of such a gain"
+UNSURE = (
+    f"below {percent(SURE_GAIN)} most published pairs of servers do not even show the sign of a "
+    "modelled gain"
+)
+
+
 def _effects(report, places):
     """What a fix saves and adds: a step shorter or longer, parameters and width."""
     fix, less, more = places[0][1], [], []
@@ -335,6 +343,11 @@ def _effects(report, places):
         (less if shorter else more).insert(0, f"step {', '.join(steps)}")
     if less:
         yield "saves", "; ".join(less)
+    if fix["expected_shares"]:
+        low, high = fix["expected_shares"]
+        yield "expect", f"{percent(low)} to {percent(high)} on a server: {EXPECTED}"
+    elif fix["sure"] is False:
+        yield "expect", f"unsure: {UNSURE}"
     if more:
         yield "adds", "; ".join(more)
 
