@@ -21,7 +21,7 @@ ORDER = [
     "formulas.pipeline", "formulas.chunks", "formulas.cache_parallel", "formulas.collectives",
     "formulas.number_formats", "formulas.quantization", "formulas.frontier",
     "catalogue.precision", "catalogue.device", "catalogue.published",
-    "models.parts", "models.blocks", "models.model", "models.architectures", "models.config", "models.sharding", "models.layers",
+    "models.parts", "models.blocks", "models.model", "models.architectures", "models.checkpoint", "models.config", "models.sharding", "models.layers",
     "models.steps", "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
     "timing.pipeline", "timing.serving", "timing.served", "timing.layouts", "timing.search",

@@ -172,9 +172,9 @@ def low_precision(case, limits):
         return Verdict.cannot(case)
     now = case.recipe
     reason = f"{now.name} on {case.device.name}"
-    if "attention" not in case.model.low_precision_parts(now):
+    if (kept := case.low("attention")) != now.weights:
         share = percent(case.breakdown.share("projections"))
-        reason += f"; the checkpoint keeps attention in BF16, {share} of the step"
+        reason += f"; the checkpoint keeps attention in {kept.label}, {share} of the step"
     lower = _lower_recipes(case)
     if not lower:
         return Verdict.of(f"{reason}; the device multiplies nothing lower")
