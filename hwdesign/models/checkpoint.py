@@ -9,7 +9,6 @@ compressed-tensors, AutoAWQ, GPTQModel (`dynamic`) and transformers, and the loa
 """
 
 import fnmatch
-import functools
 import math
 import re
 from collections import Counter, defaultdict
@@ -66,7 +65,7 @@ STYLES = {
     "nemotron_h": ("backbone.layers", "mixer", "mixer"),
 }
 STYLE = ("model.layers", "self_attn", "mlp")
-WRAPPERS = ("model.layers", "language_model.model.layers", "model.language_model.layers")
+WRAPPERS = ("model", "language_model.model", "model.language_model")
 FUSED = ("qkv_proj", "c_attn", "query_key_value")
 LEAVES = {  # weight -> names of its module, fused or under another style
     "attention output": ("o_proj", "c_proj", "dense"),
@@ -81,7 +80,12 @@ LEAVES = {  # weight -> names of its module, fused or under another style
 GATE = ("gate_proj", "gate_up_proj", "w1")
 UP = ("up_proj", "gate_up_proj", "w3", "c_fc", "dense_h_to_4h")
 DOWN = ("down_proj", "c_proj", "w2", "dense_4h_to_h")
-EFFORT = 500_000_000  # steps that the patterns of a list may take
+EFFORT = 500_000_000  # steps that a list may take on the names of a model
+PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
+# Of a regular expression: what repeats, of it runs of digits, and what may take for ever.
+REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
+DIGITS = re.compile(r"(?:\\d|\[0-9\])(?:[*+?]|\{\d*,)")
+UNBOUNDED = re.compile(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]")
 DRAFT = re.compile("eagle|medusa|speculator|draft|mtp|nextn", re.I)
 GENERATES = re.compile("ForCausalLM|ForConditionalGeneration|LMHead|DoubleHeads|Chat")
 TOWERS = {
@@ -140,61 +144,76 @@ class Rules:
 
     def __init__(self, read, key):
         self.read, self.key = read, key
-        self.plain, self.patterns, self.used, self.known = {}, [], set(), {}
-        self.entries, self.individual, self.effort = [], False, 0
+        self.entries, self.plain, self.patterns = [], {}, []
+        self.starts, self.used, self.known = set(), set(), {}
+        self.individual, self.effort = False, PLAIN_EFFORT
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
         self.entries.append(entry)
-        self.individual |= bool(re.search(r"experts\D*?\d", entry))
+        self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
         if regex or entry.startswith("re:"):
-            self.patterns.append((self._regex(entry.removeprefix("re:")), value, entry))
+            self._pattern(entry.removeprefix("re:"), value, entry)
         elif "*" in entry:
-            start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry)
+            start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry[:MOST_LETTERS])
             texts = (f"{before}{start}{after}" for before, after in product(("", "*."), ("", ".*")))
-            pattern = re.compile("|".join(map(fnmatch.translate, texts)))
-            self.patterns.append((pattern, value, entry))
-            self.effort += 60
+            self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
         else:
-            self.plain.setdefault(_canonical(entry), (value, entry))
+            name = _canonical(entry)
+            self.plain.setdefault(name, (value, entry))
+            self.starts.add(name.partition(".")[0])
 
-    def _regex(self, text):
-        """A regular expression whose time is bounded; no group of it may be repeated."""
-        like = "names of modules, or regular expressions that repeat no group"
-        body = text.removesuffix("$").removesuffix(".*")
-        wild = len(re.findall(r"(?<!\\d)(?<![0-9]\])(?:[*+]|\{\d*,)", body))
-        if re.search(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]", body) or len(body) > 2000:
-            raise self.read.complain_about(self.key, like, text)
-        self.effort += 60**wild // math.factorial(wild)
+    def _pattern(self, text, value, entry, effort=None):
+        """A pattern whose time is bounded: in it no group may be repeated."""
+        if effort is None:
+            body = text[:MOST_LETTERS].removesuffix("$").removesuffix(".*")
+            digits = len(DIGITS.findall(body))
+            wild = len(REPEATED.findall(body)) - digits
+            effort = 60**wild // math.factorial(wild) * math.comb(digits + 5, 5)
+            if UNBOUNDED.search(body):
+                raise self._no_pattern(entry)
+        if len(entry) >= MOST_LETTERS or len(self.patterns) >= MOST_PATTERNS:
+            raise self._no_pattern(entry)
+        self.effort += effort
         try:
-            return re.compile(text)
+            self.patterns.append((re.compile(text), value, entry))
         except (re.error, OverflowError, RecursionError):
-            raise self.read.complain_about(self.key, like, text) from None
+            raise self._no_pattern(entry) from None
 
-    def value(self, names, default):
-        """What holds for a module that has these names."""
+    def _no_pattern(self, entry):
+        accepted = (
+            f"names of modules, names with *, or regular expressions that repeat no group, at most "
+            f"{MOST_PATTERNS} of them of {MOST_LETTERS} letters"
+        )
+        return self.read.complain_about(self.key, accepted, entry)
+
+    def value(self, names, heads):
+        """What holds for a module of these names, after one of the heads; None without a rule."""
         if names not in self.known:
-            self.known[names] = self._found(names, default)
+            self.known[names] = self._found(names, heads)
         return self.known[names]
 
-    def _found(self, names, default):
-        if self.plain:
-            for name in names:
-                for run in _runs(_canonical(name)):
-                    if run in self.plain:
-                        value, entry = self.plain[run]
-                        self.used.add(entry)
-                        return value
+    def _found(self, names, heads):
+        for name in names:
+            for run in _runs(name, self.starts):
+                if run in self.plain:
+                    value, entry = self.plain[run]
+                    self.used.add(entry)
+                    return value
+        if not self.patterns:
+            return None
+        whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
         for pattern, value, entry in self.patterns:
-            if any(pattern.match(name) for name in names):
+            if any(map(pattern.match, whole)):
                 self.used.add(entry)
                 return value
-        return default
+        return None
 
     def check(self, layers, count):
         """Refuse patterns that take too long on so many names."""
         if self.effort * count > EFFORT:
-            raise self.read.complain(self.key, f"simpler patterns for the names of {layers} layers")
+            accepted = f"fewer names or simpler patterns for a model of {layers} layers"
+            raise self.read.complain(self.key, accepted)
 
     def finish(self, layers):
         """Refuse an entry that names nothing of the model."""
@@ -212,19 +231,20 @@ class Rules:
             )
 
 
-@functools.lru_cache(maxsize=4096)
 def _canonical(name):
     """A module's name from the word before its layer on."""
     start = re.search(r"(?:^|\.)((?:layers|h)\.\d+(?:\.|$))", name)
     return name[start.start(1) :] if start else name
 
 
-def _runs(name):
-    """Runs of whole words of a name, the longest first."""
+def _runs(name, starts):
+    """Runs of whole words of a name that begin with one of some words, the longest first."""
     words = name.split(".")
+    firsts = [i for i, word in enumerate(words) if word in starts]
     for size in range(len(words), 0, -1):
-        for i in range(len(words) - size + 1):
-            yield ".".join(words[i : i + size])
+        for i in firsts:
+            if i + size <= len(words):
+                yield ".".join(words[i : i + size])
 
 
 class Formats(NamedTuple):
@@ -272,15 +292,13 @@ def _shares(formats, blocks, hidden, kind):
     """Elements of each part in each recipe, as a dict of `Counter`s."""
     found, layers = defaultdict(Counter), len(blocks)
     made = {block: modules(block, hidden, kind) for block in dict.fromkeys(blocks)}
-    lists = {block: [len(m.names) * _each(m, r) for m in made[block] for r in formats.rules]
-             for block in made}  # fmt: skip
-    prefixes = dict.fromkeys((STYLES.get(kind, STYLE)[0], *WRAPPERS))
-    count = len(prefixes) * sum(sum(lists[block]) for block in blocks)
+    heads, word = _heads(kind)
     for rules in formats.rules:
-        rules.check(layers, count)
+        each = {block: _names_to_look_at(made[block], rules) for block in made}
+        rules.check(layers, sum(each[block] for block in blocks) * (1 + len(heads)))
     for i, block in enumerate(blocks):
         for module in made[block]:
-            for recipe, copies in _stored(formats, module, i, prefixes).items():
+            for recipe, copies in _stored(formats, module, f"{word}.{i}", heads).items():
                 found[module.part][recipe] += module.elements * copies
     for rules in formats.rules:
         if "lm_head" in rules.plain:
@@ -291,12 +309,18 @@ def _shares(formats, blocks, hidden, kind):
     return dict(found)
 
 
-def _each(module, rules):
-    """Copies of a module that rules look at one by one."""
-    return module.copies if rules.individual else 1
+def _heads(kind):
+    """(what may stand before the word for a layer, that word)."""
+    path, word = STYLES.get(kind, STYLE)[0].rsplit(".", 1)
+    return tuple(dict.fromkeys((path, *WRAPPERS))), word
 
 
-def _stored(formats, module, layer, prefixes):
+def _names_to_look_at(found, rules):
+    """Names of modules that rules look at, experts one by one where a rule names one."""
+    return sum(len(m.names) * (m.copies if rules.individual else 1) for m in found)
+
+
+def _stored(formats, module, layer, heads):
     """How many copies of a module are stored in each recipe, as a `Counter`."""
     if not formats.rules:
         return Counter({formats.rest: module.copies})
@@ -305,20 +329,18 @@ def _stored(formats, module, layer, prefixes):
     for expert in range(module.copies if one_by_one else 1):
         recipe = None
         for rules in formats.rules:
-            index = expert if rules.individual else 0
-            recipe = recipe or rules.value(_names(module, layer, index, prefixes), None)
+            names = _names(module, layer, expert if rules.individual else 0)
+            recipe = recipe or rules.value(names, heads)
         found[recipe or formats.rest] += 1 if one_by_one else module.copies
     return found
 
 
-def _names(module, layer, expert, prefixes):
-    """Names of a module in the whole model."""
-    names = module.names
-    if module.copies > 1:
-        names = tuple(
-            f"{name[:at]}.{expert}{name[at:]}" for name in names if (at := name.rindex("."))
-        )
-    return tuple(f"{prefix}.{layer}.{name}" for prefix in prefixes for name in names)
+def _names(module, layer, expert):
+    """Names of a module from its layer on."""
+    if module.copies == 1:
+        return tuple(f"{layer}.{name}" for name in module.names)
+    parts = (name.rpartition(".") for name in module.names)
+    return tuple(f"{layer}.{parent}.{expert}.{leaf}" for parent, _, leaf in parts)
 
 
 def _formats(quant):
@@ -462,8 +484,9 @@ def _group(group):
 def _cache(sources):
     """Format of the cache that config or sidecar name; None where they name none."""
     named = {}
-    for read in sources:
-        inner = read.inside("quantization") if read.values.get("quantization") else read
+    for read in sources:  # the config itself, then what it or the sidecar says of quantization
+        nested = read is not sources[0] and read.values.get("quantization")
+        inner = read.inside("quantization") if nested else read
         for key in ("kv_cache_quant_algo", "kv_cache_scheme", "kv_cache_dtype"):
             value = inner.raw(key)[1]
             if isinstance(value, dict):

@@ -72,8 +72,9 @@ LIMIT = 2_000_000  # of any other size or count
 LONGEST = 10**9  # of a context [token]
 ALIKE = 0.85  # how near a misspelt key is to the right one
 TYPED = 200  # keys that are looked at for it
+MOST_KEYS = 100_000
 POOLED = "config_sentence_transformers.json"  # beside the config of an embedding model
-HUB_NAME = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", re.A)
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.A)
 
 
 class Reader:
@@ -189,6 +190,8 @@ class Reader:
         """Refuse what was not read and looks as if it changed a count; null, false, 0 and empty
         switch nothing on.
         """
+        if len(self.values) > MOST_KEYS:
+            raise ValueError(f"config must have at most {MOST_KEYS} keys, got {len(self.values)}")
         self.check_spelling()
         for key in [k for k, v in self.values.items() if k not in self.used and not _off(v)]:
             if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
@@ -280,7 +283,7 @@ def _load(source):
     path = Path(source)
     try:
         path = path / "config.json" if path.is_dir() else path
-        found = path.is_file()
+        found = bool(str(source)) and path.is_file()
     except (OSError, ValueError):  # too long a name, a null character
         found = False
     if not found:
