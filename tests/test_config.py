@@ -124,7 +124,7 @@ def test_a_size_that_is_no_size(base, value):
         (quantized(quant_method="fp8", weight_block_size=[64, 64]), "'quantization_config.weight_block_size' must be [128, 128]"),
         (quantized(quant_method="awq", bits=3, group_size=128), "'quantization_config.bits' must be 4 or 8, got 3"),
         (quantized(quant_method="awq", bits=True, group_size=128), "'quantization_config.bits' must be 4 or 8, got True"),
-        (quantized(quant_method="gptq", bits=4, group_size=16), "'quantization_config.group_size' must be one of 32, 64, 128, -1"),
+        (quantized(quant_method="gptq", bits=4, group_size=16), "quantization_config.group_size' must be one of 32, 64, 128, -1"),
         (quantized(quant_method="gptq", bits=4), "'quantization_config.group_size' must be one of 32, 64, 128, -1, got nothing"),
         (quantized(quant_method="fp8", ignore=["model.layers.0.slef_attn"]), "must be names of modules of the model, as lm_head"),
         (quantized(quant_method="fp8", ignore="all"), "'quantization_config.ignore' must be a list of names of modules"),
@@ -282,7 +282,8 @@ def test_files_too_large_to_be_a_config(tmp_path):
 @pytest.mark.parametrize("name", ["nothing.json", ".", "a" * 5000, "null\0byte", json.dumps(LLAMA), ""], ids=lambda n: n[:12])
 def test_a_file_that_is_not_there(tmp_path, name):
     source = str(tmp_path / name) if name.endswith("json") else name
-    with pytest.raises(FileNotFoundError, match=r"\Asource must be a model's folder, a config.json or one of deepseek-r1, [^\n]* no file [^\n]*\Z"):
+    says = r"\Asource must be a model's folder, a config.json or one of deepseek-r1, [^\n]* no file [^\n]*\Z"
+    with pytest.raises(FileNotFoundError, match=says):
         config.load(source)
 
 

@@ -100,7 +100,8 @@ def test_a_mixed_checkpoint_names_the_algorithm_of_each_module(tmp_path):
             layers |= {f"backbone.layers.{i}.mixer.{x}_proj": {"quant_algo": "FP8"} for x in ("in", "out")}
         if letter == "E":
             names = [f"experts.{e}" for e in range(128)] + ["shared_experts"]
-            layers |= {f"backbone.layers.{i}.mixer.{name}.{x}_proj": {"quant_algo": algorithm} for name in names for x in ("up", "down")}
+            names = [f"backbone.layers.{i}.mixer.{name}.{x}_proj" for name in names for x in ("up", "down")]
+            layers |= dict.fromkeys(names, {"quant_algo": algorithm, "group_size": 16})
     left = ["mtp*", "backbone.embeddings", *(f"backbone.layers.5.mixer.{x}_proj" for x in "qkvo")]
     said = {"quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8", "quantized_layers": layers, "exclude_modules": left}
     model = config.load(folder(tmp_path, shipped("nemotron-3-nano-30b-a3b"), said))
@@ -157,7 +158,7 @@ def group(inputs=True, **weights):
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
         ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
-        ({"quant_algo": "FP8", "producer": {"name": "modelopt"}, "config_groups": {"group_0": {}}}, "fp8"),  # Qwen3-32B-FP8-Static
+        ({"quant_algo": "FP8", "producer": {"name": "modelopt"}, "config_groups": {"g": {}}}, "fp8"),  # Qwen3-32B-FP8-Static
         *(({"quant_method": "modelopt", "quant_algo": algo}, recipe) for algo, recipe in checkpoint.ALGORITHMS.items()),
         ({"config_groups": {"g": group()}}, "fp8"),
         ({"config_groups": {"g": group(inputs=False)}}, "fp8_w8a16"),
@@ -276,7 +277,8 @@ def test_formats_that_cannot_be(formats, says):
 
 @pytest.mark.parametrize(
     ("keys", "cache"),
-    [({}, None), ({"kv_cache_scheme": None}, None), ({"kv_cache_scheme": "FP8"}, "fp8"), ({"kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
+    [({}, None), ({"kv_cache_scheme": None}, None), ({"kv_cache_scheme": "FP8"}, "fp8"),
+     ({"kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
      ({"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False}}, "fp8"), ({"kv_cache_dtype": "auto"}, None),
      ({"kv_cache_scheme": {"num_bits": 4, "type": "float"}}, "nvfp4"), ({"kv_cache_dtype": "fp8_e4m3"}, "fp8"),
      ({"kv_cache_scheme": {"num_bits": 8, "type": "int"}}, "int8"), ({"kv_cache_dtype": "bfloat16"}, "bf16")],
@@ -347,8 +349,9 @@ def test_a_reward_model_has_a_row_for_each_label():
 
 @pytest.mark.parametrize(
     ("classes", "headed"),
-    [(["LlamaForCausalLM"], True), (None, True), ([], True), (["Gemma3ForConditionalGeneration"], True), (["GPT2LMHeadModel"], True),
-     (["InternVLChatModel"], True), (["LlamaModel"], False), (["Qwen3ForTextEmbedding"], False), (["Qwen2ForRewardModel"], False)],
+    [(["LlamaForCausalLM"], True), (None, True), ([], True), (["Gemma3ForConditionalGeneration"], True),
+     (["GPT2LMHeadModel"], True), (["InternVLChatModel"], True), (["LlamaModel"], False),
+     (["Qwen3ForTextEmbedding"], False), (["Qwen2ForRewardModel"], False)],
 )  # fmt: skip
 def test_which_classes_have_a_head(classes, headed):
     model = config.load({**LLAMA, "architectures": classes})
@@ -418,7 +421,8 @@ def test_a_name_of_the_hub_says_how_to_fetch_its_files():
 @pytest.mark.alone
 def test_a_config_of_15_megabytes_takes_seconds(tmp_path):
     """Each expert of DeepSeek-V3 by name, and a list of patterns."""
-    names = [f"model.layers.{i}.mlp.experts.{e}.{x}_proj" for i in range(3, 61) for e in range(256) for x in ("gate", "up", "down")]
+    each = [(i, e, x) for i in range(3, 61) for e in range(256) for x in ("gate", "up", "down")]
+    names = [f"model.layers.{i}.mlp.experts.{e}.{x}_proj" for i, e, x in each]
     layers = dict.fromkeys(names, {"quant_algo": "NVFP4", "group_size": 16, "note": "x" * 220})
     said = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers,
             "exclude_modules": [f"model.layers.{i}.self_attn*" for i in range(61)]}  # fmt: skip
@@ -454,7 +458,8 @@ def test_patterns_that_never_end_are_refused_at_once(entry, says):
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("num_key_value_haeds", "num_key_value_heads"), ("tie_word_embedings", "tie_word_embeddings"), ("slidng_window", "sliding_window"),
+    [("num_key_value_haeds", "num_key_value_heads"), ("tie_word_embedings", "tie_word_embeddings"),
+     ("slidng_window", "sliding_window"),
      ("max_position_embedding", "max_position_embeddings"), ("attention_bais", "attention_bias"), ("head_dims", "head_dim"),
      ("num_nextn_predict_layer", "num_nextn_predict_layers"), ("quantization_confg", "quantization_config")],
 )  # fmt: skip

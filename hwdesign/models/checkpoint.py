@@ -145,7 +145,7 @@ class Rules:
     def __init__(self, read, key):
         self.read, self.key = read, key
         self.entries, self.plain, self.patterns = [], {}, []
-        self.starts, self.used, self.known = set(), set(), {}
+        self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
         self.individual, self.effort = False, PLAIN_EFFORT
 
     def add(self, entry, value, *, regex=False):
@@ -161,7 +161,8 @@ class Rules:
         else:
             name = _canonical(entry)
             self.plain.setdefault(name, (value, entry))
-            self.starts.add(name.partition(".")[0])
+            self.firsts.add(name.partition(".")[0])
+            self.lasts.add(name.rpartition(".")[2])
 
     def _pattern(self, text, value, entry, effort=None):
         """A pattern whose time is bounded: in it no group may be repeated."""
@@ -195,7 +196,7 @@ class Rules:
 
     def _found(self, names, heads):
         for name in names:
-            for run in _runs(name, self.starts):
+            for run in _runs(name, self.firsts, self.lasts):
                 if run in self.plain:
                     value, entry = self.plain[run]
                     self.used.add(entry)
@@ -237,14 +238,15 @@ def _canonical(name):
     return name[start.start(1) :] if start else name
 
 
-def _runs(name, starts):
-    """Runs of whole words of a name that begin with one of some words, the longest first."""
+def _runs(name, firsts, lasts):
+    """Runs of words of a name that begin and end with one of some words, the longest first."""
     words = name.split(".")
-    firsts = [i for i, word in enumerate(words) if word in starts]
-    for size in range(len(words), 0, -1):
-        for i in firsts:
-            if i + size <= len(words):
-                yield ".".join(words[i : i + size])
+    ends = [j for j, word in enumerate(words, 1) if word in lasts]
+    if not ends:
+        return []
+    starts = [i for i, word in enumerate(words) if word in firsts]
+    spans = sorted((i - j, i, j) for i in starts for j in ends if i < j)
+    return [".".join(words[i:j]) for _, i, j in spans]
 
 
 class Formats(NamedTuple):

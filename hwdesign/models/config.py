@@ -392,8 +392,9 @@ def _parse(text, name):
     return value
 
 
-def _model(values, name, *, sidecar=None, pooled=False):
-    outer, values, where = Reader(values), values, ""
+def _language_model(values):
+    """(what a config holds of its language model, where that stands in it)."""
+    where = ""
     for _ in range(3):  # thinker_config holds a text_config
         nest = [k for k in NESTED if not _off(values.get(k))]
         if len(nest) > 1:
@@ -413,6 +414,12 @@ def _model(values, name, *, sidecar=None, pooled=False):
         if not nest:
             break
         values, where = Reader(values, where).inside(nest[0]).values, f"{where}{nest[0]}."
+    return values, where
+
+
+def _model(values, name, *, sidecar=None, pooled=False):
+    outer = Reader(values)
+    values, where = _language_model(values)
     read = Reader(values, where)
     kind = values.get("model_type") or outer.values.get("model_type")
     kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
