@@ -179,6 +179,27 @@ def test_formats_by_name(said, recipe):
     assert model.parameters == config.load(LLAMA).parameters
 
 
+@pytest.mark.parametrize(
+    "said",
+    [group(num_bits=3), group(num_bits=8, strategy="block", block_structure=[64, 64]), group(num_bits=4, type="int"),
+     {**group(num_bits=4, group_size=16), "input_activations": {"num_bits": 8, "type": "float"}}, {"weights": {}},
+     group(False, group_size=8, strategy=None)],
+)  # fmt: skip
+def test_groups_in_a_format_that_is_not_known(said):
+    with pytest.raises(ValueError, match="'quantization_config.config_groups.g.weights' must be 8 or 4 bits of type float"):
+        quantized(quant_method="compressed-tensors", config_groups={"g": said})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"quant_algo": ["FP8"]}, {"quant_algo": {}}, {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": []}},
+     {"quant_algo": "MIXED_PRECISION"}, {"quant_algo": "FP8", "ignore": ["re:[[a]"]}, {"quant_algo": "FP8", "ignore": "mlp"}],
+)  # fmt: skip
+def test_odd_values_are_refused_by_name(keys):
+    with pytest.raises(ValueError, match=r"\Aconfig key 'quantization_config.[^\n]* must be [^\n]*\Z"):
+        quantized(quant_method="modelopt", **keys)
+
+
 ATTENTION, FFN = 4 * (64 * 96 + 64 * 64), 4 * 3 * 64 * 96  # elements of LLAMA in four layers
 
 

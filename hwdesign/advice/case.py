@@ -66,7 +66,7 @@ def _no_such_model(source):
         hint = f"fetch a model of the Hugging Face hub with '{fetch}'; {hint}"
     return (
         "model must be a model's folder, the path of its config.json or a shipped name: there is "
-        f"no file '{visible(str(source), 200)}'; {hint}"
+        f"no file '{visible(str(config_path(source)), 200)}'; {hint}"
     )
 
 
@@ -80,7 +80,7 @@ def config_path(source):
         shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
         return Path(str(shipped))
     path = Path(source)
-    return path / "config.json" if path.is_dir() else path
+    return path / "config.json" if os.path.isdir(path) else path
 
 
 @dataclass(frozen=True, kw_only=True)

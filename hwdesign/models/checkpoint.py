@@ -11,6 +11,7 @@ compressed-tensors, AutoAWQ, GPTQModel (`dynamic`) and transformers, and the loa
 import fnmatch
 import math
 import re
+import warnings
 from collections import Counter, defaultdict
 from itertools import product
 from typing import NamedTuple
@@ -177,8 +178,10 @@ class Rules:
             raise self._no_pattern(entry)
         self.effort += effort
         try:
-            self.patterns.append((re.compile(text), value, entry))
-        except (re.error, OverflowError, RecursionError):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.patterns.append((re.compile(text), value, entry))
+        except (re.error, OverflowError, RecursionError, Warning):
             raise self._no_pattern(entry) from None
 
     def _no_pattern(self, entry):
@@ -256,17 +259,18 @@ class Formats(NamedTuple):
     rules: tuple[Rules, ...] = ()  # the first that says something of a module holds
 
 
-def quantization(read, sidecar, blocks, hidden, kind):
+def quantization(read, sidecar, blocks, hidden, kind, *, headed):
     """Fields of a `Model` about number formats, as a dict: `quantization`, `formats`, `kv_cache`.
 
-    Read from the `quantization_config` of a config and a `Reader` of the sidecar, either or None.
+    Read from the `quantization_config` of a config and a `Reader` of the sidecar, either or None;
+    `headed` says whether there is a head of its own.
     """
     sources = []
     if read.raw("quantization_config")[1] is not None:
         sources.append(read.inside("quantization_config"))
     if sidecar is not None:
         sources.append(sidecar)
-    found = [_shares(_formats(source), blocks, hidden, kind) for source in sources]
+    found = [_shares(_formats(source), blocks, hidden, kind, headed) for source in sources]
     names = [_main(shares) for shares in found]
     if names[1:] and names[0] != names[1]:
         raise ValueError(
@@ -290,7 +294,7 @@ def _main(shares):
     return total.most_common(1)[0][0] if total else None
 
 
-def _shares(formats, blocks, hidden, kind):
+def _shares(formats, blocks, hidden, kind, headed):
     """Elements of each part in each recipe, as a dict of `Counter`s."""
     found, layers = defaultdict(Counter), len(blocks)
     made = {block: modules(block, hidden, kind) for block in dict.fromkeys(blocks)}
@@ -303,11 +307,10 @@ def _shares(formats, blocks, hidden, kind):
             for recipe, copies in _stored(formats, module, f"{word}.{i}", heads).items():
                 found[module.part][recipe] += module.elements * copies
     for rules in formats.rules:
-        if "lm_head" in rules.plain:
-            found["head"][rules.plain["lm_head"][0]] += 1
+        for name, (recipe, _) in rules.plain.items():
+            if headed and name.rpartition(".")[2] == "lm_head" and recipe != "bf16":
+                found["head"][recipe] = 1
         rules.finish(layers)
-    if set(found["head"]) <= {"bf16"}:
-        del found["head"]
     return dict(found)
 
 
@@ -360,7 +363,7 @@ def _formats(quant):
         return Formats(_float(quant), _kept(inner))
     if method == "mxfp4":
         return Formats("mxfp4", _kept(inner))
-    if method == "modelopt" and algo in ALGORITHMS:
+    if method == "modelopt" and isinstance(algo, str) and algo in ALGORITHMS:
         return Formats(ALGORITHMS[algo], _kept(inner))
     if method in INTEGERS:
         bits = quant.raw("bits", "w_bit")[1]
@@ -457,29 +460,31 @@ def _group(group):
     """Recipe of a group: the format of its weights, and whether its inputs are converted, too."""
     weights = group.inside("weights")
     given = weights.raw("num_bits")[1], weights.raw("type")[1]
-    size, strategy = weights.raw("group_size")[1], weights.raw("strategy")[1]
-    inputs = group.raw("input_activations")[1]
-    alone = inputs is None
-    if given == (8, "float"):
+    size, strategy = weights.integer("group_size", default=-1, least=-1), weights.raw("strategy")[1]
+    alone = group.raw("input_activations")[1] is None
+    inputs = None if alone else group.inside("input_activations").raw("num_bits")[1]
+    alike = alone or inputs == given[0]  # no 8-bit inputs of 4-bit weights
+    if given == (8, "float") and alike:
         block = weights.raw("block_structure")[1]
         if strategy == "block" and block in (None, [128, 128], "128x128"):
             return "fp8_block_w8a16" if alone else "fp8_block"
-        if strategy == "group" and size == 32 and not alone:
+        if strategy in (None, "group") and size == 32 and not alone:
             return "mxfp8"
-        if strategy in (None, "tensor", "channel"):
+        if strategy in ("tensor", "channel") or (strategy is None and size == -1):
             return "fp8_w8a16" if alone else "fp8"
-    if given == (4, "float") and size in (16, 32):
+    if given == (4, "float") and size in (16, 32) and alike:
         return ("nvfp4" if size == 16 else "mxfp4") + ("_w4a16" if alone else "")
     if given[1] == "int" and given[0] in (4, 8):
-        size = -1 if strategy in (None, "tensor", "channel") else size
+        size = -1 if strategy in ("tensor", "channel") else size
         if alone and size in GROUPED:
             return _grouped(given[0], size)
-        if given[0] == 8 and size == -1 and isinstance(inputs, dict) and inputs["num_bits"] == 8:
+        if given[0] == 8 and size == -1 and alike:
             return "int8"
     raise group.complain(
         "weights",
         "8 or 4 bits of type float (per tensor or channel, blocks of 128 x 128, groups of 16 or "
-        "32) or int (per channel, groups of 32, 64 or 128; with inputs only 8 bits a channel)",
+        "32) or int (per channel, groups of 32, 64 or 128; with inputs only 8 bits a channel), and "
+        "inputs of as many bits or none",
     )
 
 
@@ -513,6 +518,7 @@ def head(outer, inner, *, pooled=False):
     its folder is that of an embedding model. A draft model is refused.
     """
     names = []
+    inner.used.update(("id2label", "num_labels"))  # of a classifier alone
     for read in (outer, inner):
         for name in read.items("architectures", str, "names of classes") or []:
             if DRAFT.search(name):

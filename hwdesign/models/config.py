@@ -439,16 +439,18 @@ def _model(values, name, *, sidecar=None, pooled=False):
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
     specific = READERS[kind](read, hidden, kind)
-    blocks, tied = specific["blocks"], read.flag("tie_word_embeddings", default=kind in TIED)
+    blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
+    tied = read.flag("tie_word_embeddings", default=kind in TIED) and lm_head
     longest = read.raw("max_position_embeddings")[1]
     if longest is not None:
         longest = read.integer("max_position_embeddings", most=LONGEST)
-    stored = checkpoint.quantization(read, sidecar, blocks, hidden, kind)
+    own = lm_head and not tied
+    stored = checkpoint.quantization(read, sidecar, blocks, hidden, kind, headed=own)
     model = Model(
         name=name,
         hidden_size=hidden,
         vocab_size=read.integer("vocab_size"),
-        tied_embeddings=tied and headed.get("lm_head", True),
+        tied_embeddings=tied,
         max_positions=longest or specific.get("positions") or None,
         left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden)),
         **specific,
