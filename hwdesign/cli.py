@@ -133,7 +133,9 @@ def _add_show(commands):
         epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
         "path/to/config.json --format json",
     )
-    show.add_argument("config", help=f"a config.json, or one of: {', '.join(config.names())}")
+    show.add_argument(
+        "config", help=f"a model's folder, its config.json, or one of: {', '.join(config.names())}"
+    )
     show.add_argument(
         "--format",
         choices=("text", "json"),
@@ -169,7 +171,7 @@ def _add_check(commands):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    configs = "a config.json, or a shipped model (hwdesign show --help)"
+    configs = "a model's folder, its config.json, or a shipped model (hwdesign show --help)"
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
 

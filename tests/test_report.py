@@ -665,7 +665,7 @@ def test_a_case_takes_a_model_by_name_or_path(tmp_path):
         (lambda: hw.checklist("gpt2"), r"case must be a Case, as in Case\(model='gpt2'\), got 'gpt2'"),
         (lambda: hw.checklist(hw.Case(model="gpt2"), 0.1), "limits must be Limits, .* got 0.1"),
         (lambda: hw.Case(model=3), "model must be a Model, the path of a config.json or a shipped name, got 3"),
-        (lambda: hw.Case(model="gpt3"), "model must be the path .* no file 'gpt3'; did you mean 'gpt2'"),
+        (lambda: hw.Case(model="gpt3"), "model must be a model's folder, the path .* no file 'gpt3'; did you mean 'gpt2'"),
         (lambda: hw.Case(model="gpt2", ffn="tp=8"), r"ffn must be a Plan, as in Plan\(tp=8\), got 'tp=8'"),
         (lambda: hw.Case(model="gpt2", ffn=Plan(tp=2)), "must use the same GPUs, got 1 and 2: --attention tp=1 --ffn tp=2$"),
     ],

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import choice, instance, listed, shown, whole
+from hwdesign._check import instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
-from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
-from hwdesign.models.model import PARTS, Model
+from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
 from hwdesign.timing.formats import engine_formats
@@ -32,7 +31,7 @@ MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
 
 
 def as_model(source):
-    """The model itself, or that of a shipped name, a config.json or a parsed config.
+    """The model itself, or that of a shipped name, a folder, a config.json or a parsed config.
 
     One from a config.json bears the name of its folder, also of the current one.
 
@@ -55,12 +54,8 @@ def as_model(source):
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
-    path = source
-    if Path(source).stem == "config":
-        # No link is followed: in a cache of the hub it leads to a file without a name.
-        path = os.path.abspath(source)
     try:
-        return Model.from_config(path)
+        return Model.from_config(source)
     except FileNotFoundError:
         raise ValueError(_no_such_model(source)) from None
 
@@ -70,14 +65,16 @@ def _no_such_model(source):
     name = Path(source).name.removesuffix(".json").lower()
     near = difflib.get_close_matches(name, config.names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
+    if fetch := config.fetch_command(source):
+        hint = f"fetch a model of the Hugging Face hub with '{fetch}'; {hint}"
     return (
-        "model must be the path of a config.json or a shipped name: there is no file "
-        f"'{visible(str(source), 200)}'; {hint}"
+        "model must be a model's folder, the path of its config.json or a shipped name: there is "
+        f"no file '{visible(str(config_path(source)), 200)}'; {hint}"
     )
 
 
 def config_path(source):
-    """Where a config lies: in the package where it is the name of a shipped one.
+    """Where a config lies: in the package where it is the name of a shipped one, or in a folder.
 
     >>> config_path("gpt2").name, config_path("models/x/config.json").name
     ('gpt2.json', 'config.json')
@@ -85,7 +82,8 @@ def config_path(source):
     if source in config.names():
         shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
         return Path(str(shipped))
-    return Path(source)
+    path = Path(source)
+    return path / "config.json" if os.path.isdir(path) else path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,11 +270,8 @@ class Case:
         return replace(self, attention=attention, ffn=ffn)
 
     def low(self, part):
-        """Format of a part's weights."""
-        choice("part", part, PARTS)
-        if part in self.model.low_precision_parts(self.recipe):
-            return self.recipe.weights
-        return as_recipe("bf16").weights
+        """Format of a part's weights; of most of them where the checkpoint mixes formats."""
+        return self.model.part_formats(part, self.recipe)[0][0].weights
 
 
 def _plans(attention, ffn):

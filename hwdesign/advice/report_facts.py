@@ -138,6 +138,14 @@ class Report:
     def _notes(self):
         """What the package warned of, and whose constants stand in for others."""
         yield from self.warned
+        model, longest = self.case.model, max(found.case.context for found in self.loads)
+        if model.left_out:
+            yield f"left out of all counts: {'; '.join(model.left_out)}"
+        if model.max_positions and longest > model.max_positions:
+            yield (
+                f"context {longest} is beyond the {model.max_positions} tokens that the config "
+                "names as the longest"
+            )
         borrowed = {}
         for found in self.loads:
             if found.case.breakdown:

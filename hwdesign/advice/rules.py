@@ -193,9 +193,9 @@ def low_precision(case, limits):
             f"; weights of {bits} bits are expanded to BF16 in the kernel (Marlin or Triton), "
             f"timed as a BF16 kernel that reads {bits}-bit weights: a stand-in, no table times it"
         )
-    if "attention" not in case.model.low_precision_parts(now):
+    if (kept := case.low("attention")) != now.weights:
         share = percent(case.breakdown.share("projections"))
-        reason += f"; the checkpoint keeps attention in BF16, {share} of the step"
+        reason += f"; the checkpoint keeps attention in {kept.label}, {share} of the step"
     found = [_lower_products(case, limits), _lower_cache(case, limits)]
     told = [reason, *(text for text, _ in found if text)]
     return Verdict.of("; ".join(told), [finding for _, finding in found if finding])

@@ -60,7 +60,8 @@ def multiples(case, limits):
 def _widths(case):
     """What is checked, as a list of `Shard`, each once."""
     model = case.model
-    low = model.low_precision_parts(case.recipe)
+    form = case.recipe.weights
+    low = [part for part in QUANTIZED if case.low(part) == form]
     first = next((part for part in model.parameters_by_part() if part in low), "head")
     hidden = Shard(
         name="hidden size", field="hidden_size", width=model.hidden_size, ways=1, part=first
@@ -68,7 +69,7 @@ def _widths(case):
     vocabulary = Shard(
         name="vocabulary", field="vocab_size", width=model.vocab_size, ways=1, part="head"
     )
-    found = [hidden, vocabulary]
+    found = [hidden, vocabulary] if model.lm_head else [hidden]
     for block in model.block_counts:
         for part in (block.ffn, block.mixer):
             if part:

@@ -25,6 +25,7 @@ BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
     "fp8": "fp8",
+    "int8": "fp8",
     "fp4": "nvfp4",
 }  # format whose constants another recipe takes
 IDEAL_BYTES = {  # what a GPU sends at least; the rest sends its elements
