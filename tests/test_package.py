@@ -25,7 +25,7 @@ ORDER = [
     "models.steps", "models.engine_plans", "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
     "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
-    "advice.safe", "advice.case", "advice.shapes", "advice.verdict", "advice.widths", "advice.rules", "advice.plan_rules",
+    "advice.safe", "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules", "advice.plan_rules",
     "advice.guidelines", "advice.checklist", "advice.report_facts", "advice.judge", "advice.report_text",
     "advice.report_html", "advice.report_sarif", "advice.report",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
