@@ -245,9 +245,29 @@ def refused_by(case, broken_rules):
     return tuple(found.values())
 
 
-def loads(case, engine=None):
-    """Whether an engine, by default the case's own, runs a case's plans and takes its shapes.
+def loads(case, engine=None, despite=()):
+    """Whether an engine runs a case's plans and takes its shapes.
 
+    Parameters
+    ----------
+    case : Case
+        Model, formats, device and plans.
+    engine : str or Engine, optional
+        By default the case's own.
+    despite : collection of (str, str)
+        Kinds and names of sides that are not looked at [dimensionless].
+
+    Returns
+    -------
+    bool
+        True if nothing is refused.
+
+    Notes
+    -----
+    Source: `refusals.csv`; `hwdesign.models.engine_plans`.
+
+    Examples
+    --------
     >>> from hwdesign.advice.case import Case
     >>> loads(Case(model="llama-3.1-8b"))
     True
@@ -259,19 +279,20 @@ def loads(case, engine=None):
     own = [rule for rule in rules() if rule.engine == name and not rule.version]
     for side in sides(case):
         form = forms.setdefault(side.part, case.low(side.part).name)
-        if any(rule.refuses(side, form, device) for rule in own):
+        refused = any(rule.refuses(side, form, device) for rule in own)
+        if refused and (side.kind, side.name) not in despite:
             return False
     return True
 
 
-def loading_engines(case):
-    """Names of the engines that run a case.
+def loading_engines(case, despite=()):
+    """Names of the engines that run a case, but for sides as in `loads`.
 
     >>> from hwdesign.advice.case import Case
     >>> loading_engines(Case(model="llama-3.1-8b"))
     ('vllm', 'sglang', 'trtllm')
     """
-    return tuple(name for name in engine_names() if loads(case, name))
+    return tuple(name for name in engine_names() if loads(case, name, despite))
 
 
 def nearest_ways(case, kind, ways):

@@ -65,7 +65,9 @@ def _against(case, pairs, reason, asked, limits):
     """The verdict of a plan against others: the fastest that the case's engine runs, else, as a
     warning, the fastest that another one runs. What no engine runs is told and no more.
     """
-    own, other, fastest = _fastest(case, pairs)
+    refused = broken(case).items()
+    despite = {(s.kind, s.name) for s, rules in refused if any(breaks(case, r) for r in rules)}
+    own, other, fastest = _fastest(case, pairs, despite)
     cost = own and case.gain(own)
     status, best, runs = limits.grade(cost), own, case.engine.label
     if status == "ok" and other and case.gain(other) >= limits.warn:
@@ -88,16 +90,17 @@ def _against(case, pairs, reason, asked, limits):
     return Verdict.of(reason, [finding])
 
 
-def _fastest(case, pairs):
+def _fastest(case, pairs, despite=()):
     """The fastest cases under these plans: that which the case's own engine runs, that which any
-    engine runs, that which nobody need run; None where there is none.
+    engine runs, that which nobody need run; None where there is none. What is refused anyway does
+    not count.
     """
     own = other = fastest = None
     for new in case.ranked(pairs):
         fastest = fastest or new
-        if other is None and loading_engines(new):
+        if other is None and loading_engines(new, despite):
             other = new
-        if loads(new):
+        if loads(new, despite=despite):
             own = new
             break
     return own, other, fastest

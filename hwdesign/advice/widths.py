@@ -2,6 +2,7 @@
 of them do engines refuse?
 """
 
+import math
 from dataclasses import replace
 
 from hwdesign.advice.breaks import (
@@ -58,8 +59,10 @@ def multiples(case, limits):
         for side in mine:
             del refused[side]
     about_widths += _alone(case, refused)
-    if about_widths:
-        reason = "some shares are no multiples of 128 or refused by an engine"
+    if any(finding.refused_by for finding in about_widths):
+        reason = "engines refuse some shares"
+    elif about_widths:
+        reason = "some shares are no multiples of 128"
     else:
         reason = f"all shares of widths are multiples of {min(passed)}"
     if about_heads:
@@ -99,41 +102,54 @@ def _finding(case, shard, refused, limits):
     side = next(iter(refused), shard)  # a vocabulary is refused in shares, though judged as a whole
     need = max((rule.multiple for rule in rules), default=128)
     ways = side.ways if rules else shard.ways
-    near = _siblings(case, shard, 128) or _siblings(case, shard, need)
-    cost = None
-    if not rules and near:
-        cost = _waste(case, near[0], shard)
-    least = "break" if rules else "warn"
-    value, each = str(shard.width), ""
-    if ways > 1:
-        value = f"{shard.width} / {ways} = {shard.width / ways:g}"
-        each = f" on each of {ways} GPUs"
+    step = math.lcm(128, ways // shard.ways)
+    near = _siblings(case, shard, step)
+    cost = None if rules or not near else _waste(case, near[0], shard)
+    near = _close(case, near) or _close(case, _siblings(case, shard, need))
+    fixes = _on_server(case, shard, bool(rules)), _in_model(case, near, shard, bool(rules))
     return Finding(
         dimension=shard.name,
-        value=value,
-        rule=f"multiples of {need}{each}, for {_why(need) if rules else 'full tiles'}",
-        status=limits.grade(cost, least),
+        value=_value(shard.width, ways),
+        rule=_rule(need, ways, "whole scale blocks" if rules else "full tiles"),
+        status=limits.grade(cost, "break" if rules else "warn"),
         cost=cost,
-        fixes=some(_on_server(case, shard, bool(rules)), _in_model(case, near, shard, bool(rules))),
+        fixes=some(*fixes),
         refused_by=refused_by(case, refused),
     )
 
 
-def _why(multiple):
-    """What a multiple that an engine tests is for."""
-    return "whole scale blocks" if multiple > 1 else "equal shares"
+def _close(case, siblings):
+    """Those that are no other models."""
+    return [new for new in siblings if close(case.model, new.model)]
+
+
+def _value(size, ways):
+    """A size and its share in words."""
+    return f"{size} / {ways} = {size / ways:g}" if ways > 1 else str(size)
+
+
+def _rule(multiple, ways, why):
+    """What a share must be a multiple of, in words."""
+    if multiple == 1:
+        return f"the {ways} GPUs divide it"
+    each = f" on each of {ways} GPUs" if ways > 1 else ""
+    return f"multiples of {multiple}{each}, for {why}"
 
 
 def _siblings(case, shard, multiple):
-    """The case with each sibling whose shares are multiples, the nearest first, of two equally near
-    the larger; without those that do not run or are other models.
+    """The case with each sibling that runs and whose shares are multiples, the nearest first, of
+    two equally near the larger.
     """
     found = []
     for model in _resized(case, shard, multiple):
-        new = change(case, model=model)
-        if new and close(case.model, model):
-            found.append((abs(_width(case, new, shard) - 1), -model.parameters, new))
+        if new := change(case, model=model):
+            found.append((_moved(case, new, shard), -model.parameters, new))
     return [new for *_, new in sorted(found, key=lambda item: item[:2])]
+
+
+def _moved(case, new, shard):
+    """By how much a width differs in another case [element]."""
+    return abs(_new_width(case, new.model, shard) - shard.width)
 
 
 def _resized(case, shard, multiple):
@@ -165,11 +181,6 @@ def _resized(case, shard, multiple):
     return [new for new in found if new != model]
 
 
-def _width(case, new, shard):
-    """A width after a change, as a share of that before [dimensionless]."""
-    return _new_width(case, new.model, shard) / shard.width
-
-
 def _new_width(case, model, shard):
     """The width of a shard in a sibling [element]."""
     if shard.field in MODEL_FIELDS:
@@ -186,10 +197,10 @@ def _in_model(case, near, shard, breaking):
     """The fix by the nearest width: of a break whatever it costs, of a cost if the step gets no
     slower; experts also where plans that cut them less need less of a change.
     """
-    fits = [new for new in near if breaking or new.seconds <= case.seconds * (1 + SLOWER)]
+    fits = [new for new in near if breaking or new.seconds <= _slowest(case)]
     if shard.part == "experts" and shard.ways > 1:
         fits += _less_cut_and_wider(case, shard)
-        fits.sort(key=lambda new: abs(_width(case, new, shard) - 1))
+        fits.sort(key=lambda new: _moved(case, new, shard))
     if not fits:
         return None
     new = fits[0]
@@ -219,36 +230,46 @@ def _less_cut_and_wider(case, shard):
             continue
         pairs = [p for p in case.layouts() if p[0] == case.attention and p[1].tp == ways]
         for new in filter(loads, case.ranked(pairs)):
-            found += _siblings(new, less, 128)[:1]
+            found += _close(case, _siblings(new, less, 128))[:1]
             break
     return [new for new in found if loads(new)]
 
 
 def _on_server(case, shard, breaking):
     """The fix by plans that cut a width less, or, of a break, by a format without blocks; None
-    where there is none that an engine runs, or where the step gets slower by the fix of a cost.
+    where there is none that an engine runs, or where the fix of a cost makes the step slower.
     """
-    if shard.ways == 1 and shard.field != "vocab_size" or not (breaking or shard.part == "experts"):
+    experts = shard.part == "experts"
+    if not (breaking or experts and shard.ways > 1):
         return None
-    pairs = case.layouts() if shard.part == "experts" else case.copies()
-    pairs = [(a, ffn) for a, ffn in pairs if shard.part != "experts" or a == case.attention]
-    good = []
-    for new in case.ranked(pairs):
-        left = [other for other in _widths(new) if (other.name, other.width) == _named(shard)]
-        if all(_tile(other).ok for other in left) and loading_engines(new):
-            good.append(new)
-    new = next(filter(loads, good), None) or next(iter(good), None)
-    if new and (breaking or new.seconds <= case.seconds * (1 + SLOWER)):
-        what = "experts" if shard.part == "experts" else shard.name
-        text = f"{what} less cut: {plan_text(new.attention, new.ffn)}"
-        return Fix(text=text, case=new, before=case)
+    pairs = [(a, f) for a, f in case.layouts() if a == case.attention] if experts else case.copies()
+    runs = [new for new in case.ranked(pairs) if breaking or _whole_tiles(new, shard)]
+    found = [next(filter(loads, runs), None) or next(filter(loading_engines, runs), None)]
     recipe = BLOCKLESS.get(case.recipe.name) if breaking else None
-    new = recipe and change(case, recipe=recipe)
-    return Fix(text=f"recipe {recipe}", case=new, before=case) if new and loads(new) else None
+    if recipe:
+        found.append(change(case, recipe=recipe))
+    found = [new for new in some(*found) if breaking or new.seconds <= _slowest(case)]
+    if not found:
+        return None
+    new = min(found, key=lambda new: (not loads(new), new.seconds))
+    what = "experts" if experts else shard.name
+    text = f"{what} less cut: {plan_text(new.attention, new.ffn)}"
+    return Fix(
+        text=text if new.recipe == case.recipe else f"recipe {recipe}", case=new, before=case
+    )
 
 
-def _named(shard):
-    return shard.name, shard.width
+def _slowest(case):
+    """What a step may take after the fix of a cost [s]."""
+    return case.seconds * (1 + SLOWER)
+
+
+def _whole_tiles(case, shard):
+    """Whether a width of another case is cut into shares of whole tiles."""
+    mine = [
+        other for other in _widths(case) if (other.name, other.width) == (shard.name, shard.width)
+    ]
+    return all(_tile(other).ok for other in mine)
 
 
 def _waste(case, new, shard):
@@ -277,12 +298,11 @@ def _alone(case, refused):
         if side.kind in (*COUNTS, "expert set"):
             continue
         need = max(rule.multiple for rule in rules)
-        each = f" / {side.ways} = {side.share:g}" if side.ways > 1 else ""
         breaking = any(breaks(case, rule) for rule in rules)
         finding = Finding(
             dimension=side.name if side.part != "mamba" else "heads",
-            value=f"{side.size}{each}",
-            rule=f"multiples of {need}, for {_why(need)}",
+            value=_value(side.size, side.ways),
+            rule=_rule(need, side.ways, "whole scale blocks"),
             status="break" if breaking else "warn",
             refused_by=refused_by(case, {side: rules}),
         )

@@ -23,6 +23,8 @@ from hwdesign.models.parts import (
     Weight,
     divided,
     down_sides,
+    even_heads,
+    heads_near,
     linear,
     multiples_near,
     scaled_size,
@@ -167,22 +169,8 @@ class SelfAttention(Mixer):
         """The two siblings whose heads spread over so many GPUs, the nearer first: groups of query
         heads stay whole, and key-value heads change where they do not spread.
         """
-        found = []
-        alone = self.num_kv_heads == self.num_heads
-        for kv in range(1, 2 * self.num_kv_heads + 1):
-            if alone or (kv % ways and ways % kv):
-                continue
-            for heads in multiples_near(self.num_heads, int(np.lcm(ways, kv))):
-                found.append(replace(self, num_heads=heads, num_kv_heads=kv))
-        for heads in multiples_near(self.num_heads, ways) if alone else ():
-            found.append(replace(self, num_heads=heads, num_kv_heads=heads))
-        return sorted(found, key=self._change)[:2]
-
-    def _change(self, other):
-        """How far the heads of another layer are from these, of two equally far the more first."""
-        heads = abs(other.num_heads / self.num_heads - 1)
-        keys = abs(other.num_kv_heads / self.num_kv_heads - 1)
-        return heads + keys, -other.num_heads
+        found = heads_near(self.num_heads, self.num_kv_heads, ways)
+        return [replace(self, num_heads=heads, num_kv_heads=kv) for heads, kv in found]
 
     def resized(self, shard, multiple):
         """The same attention with the next numbers of query heads whose shares are multiples, and
@@ -199,19 +187,13 @@ class SelfAttention(Mixer):
 
     def _next_heads(self, ways, multiple):
         """By the names of the directions, siblings whose width over so many GPUs is a multiple."""
-        rows = ways * multiple
-        unit = np.lcm(rows // int(np.gcd(rows, self.head_dim)), ways)
-        grouped = self.num_kv_heads < self.num_heads
-        if grouped:
-            unit = np.lcm(unit, self.num_kv_heads)
-        least = self.num_heads // int(unit) * int(unit)
-        counts = {"down": least, "up": least + int(unit) * (least < self.num_heads)}
-        found = {}
-        for way, heads in counts.items():
-            if heads:
-                kv = self.num_kv_heads if grouped else heads
-                found[way] = replace(self, num_heads=heads, num_kv_heads=kv)
-        return found
+        kv = self.num_kv_heads
+        found = even_heads(self.num_heads, kv, self.head_dim, ways, multiple)
+        alone = kv == self.num_heads
+        return {
+            way: replace(self, num_heads=heads, num_kv_heads=heads if alone else kv)
+            for way, heads in found.items()
+        }
 
     def scaled(self, factor, ways):
         """More or fewer query heads; key-value heads stay where they are shared."""

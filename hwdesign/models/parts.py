@@ -5,6 +5,7 @@ what it weighs, caches, computes and how it splits; everything else of the packa
 """
 
 import abc
+import math
 from dataclasses import dataclass, replace
 
 from hwdesign._check import choice
@@ -109,6 +110,42 @@ def multiples_near(size, multiple):
     """
     found = {max(1, size // multiple) * multiple, -(-size // multiple) * multiple}
     return sorted(found, key=lambda count: (abs(count - size), -count))
+
+
+def heads_near(heads, kv_heads, ways):
+    """The two pairs of query and key-value heads nearest to these that spread over so many GPUs, in
+    whole groups; of two equally near that with more.
+
+    >>> heads_near(28, 4, 8), heads_near(40, 10, 8), heads_near(41, 41, 8)
+    ([(32, 4), (24, 4)], [(40, 8), (40, 4)], [(40, 40), (48, 48)])
+    """
+    if heads == kv_heads:
+        return [(count, count) for count in multiples_near(heads, ways)]
+    found = []
+    for kv in range(1, 2 * kv_heads + 1):
+        if kv % ways == 0 or ways % kv == 0:
+            found += [(count, kv) for count in multiples_near(heads, math.lcm(ways, kv))]
+
+    def change(pair):
+        return abs(pair[0] / heads - 1) + abs(pair[1] / kv_heads - 1), -pair[0]
+
+    return sorted(found, key=change)[:2]
+
+
+def even_heads(heads, kv_heads, head_dim, ways, multiple):
+    """The next numbers of query heads "down" and "up", as a dict, whose widths over so many GPUs
+    are multiples, in whole groups.
+
+    >>> even_heads(40, 8, 80, 2, 128), even_heads(3, 3, 64, 1, 128)
+    ({'down': 32, 'up': 48}, {'down': 2, 'up': 4})
+    """
+    rows = ways * multiple
+    unit = math.lcm(rows // math.gcd(rows, head_dim), ways)
+    if kv_heads < heads:
+        unit = math.lcm(unit, kv_heads)
+    least = heads // unit * unit
+    found = {"down": least, "up": least + unit * (least < heads)}
+    return {way: count for way, count in found.items() if count}
 
 
 @dataclass(frozen=True, kw_only=True)
