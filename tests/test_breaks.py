@@ -232,13 +232,15 @@ def test_a_cost_is_not_that_of_a_plan_that_nobody_runs():
 
 
 def test_a_plan_that_only_another_engine_runs_is_a_warning():
-    case = Case(model="qwen3-0.6b", device="GB300", attention=P(tp=8), ffn=P(tp=8), batch=512)
-    verdict = checklist(case).verdicts[6]
-    (finding,) = verdict.findings
-    assert verdict.status == "warn" and "vllm" not in finding.fix.engines and finding.fix.engines
-    assert finding.cost >= 0.05 and "that SGLang" in finding.rule
-    own = checklist(replace(case, engine="sglang")).verdicts[6].findings[0]
-    assert own.cost == pytest.approx(finding.cost) and own.fix.case.attention == finding.fix.case.attention
+    """Llama over sixteen: vLLM cuts a cache of keys and values, SGLang one of latents."""
+    ways = {"attention": P(tp=16), "ffn": P(tp=16), "batch": 8, "context": 131_072}
+    own, other = (Case(model="llama-3.1-8b", engine=name, **ways) for name in ("vllm", "sglang"))
+    (mine,), (theirs,) = (checklist(case).verdicts[6].findings for case in (own, other))
+    assert mine.fix.case.attention == theirs.fix.case.attention == P(tp=8, kvp=2)
+    assert mine.fix.engines == theirs.fix.engines == ("vllm", "trtllm") and mine.cost == pytest.approx(theirs.cost)
+    assert mine.rule.endswith(" with vLLM") and theirs.rule.endswith(" with vLLM or TensorRT-LLM")
+    strict = Limits(warn=0.05, fail=0.10)
+    assert [checklist(case, strict).verdicts[6].status for case in (own, other)] == ["fail", "warn"]
 
 
 # Fixes of breaks ----------------------------------------------------------------------------------------------------------

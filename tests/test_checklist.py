@@ -453,7 +453,7 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
     for finding in found.findings:
         assert SEVERITY[finding.status] and (finding.cost is None or 0 <= finding.cost < 1)
         assert len(finding.fixes) <= 2 and len({fix.place for fix in finding.fixes}) == len(finding.fixes)
-    for finding, fix in ((finding, fix) for finding in found.findings for fix in finding.fixes):
+    for finding, fix in [(f, fix) for f in found.findings for fix in f.fixes]:
         after = verdicts(fix.case, LIMITS)
         left = [f for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension]
         if finding.status == "break":  # what engines refuse is gone; a cost may be left

@@ -72,13 +72,13 @@ def _against(case, pairs, reason, asked, limits):
     status, best, runs = limits.grade(cost), own, case.engine.label
     if status == "ok" and other and case.gain(other) >= limits.warn:
         cost, status, best = case.gain(other), "warn", other
-        runs = _labels(loading_engines(other))
+        runs = _labels(loading_engines(other), "or")
     if status != "ok":
         reason += f"; another plan of {asked.noun} saves {percent(cost)}"
     reason += _untold(case, best if status != "ok" else None, other, fastest, limits)
     if status == "ok":
         return Verdict.of(reason)
-    rule = f"the fastest plan of {asked.noun} on these GPUs that {runs} runs"
+    rule = f"the fastest plan of {asked.noun} on these GPUs with {runs}"
     finding = Finding(
         dimension=f"{asked.part} plan",
         value=ways_text(getattr(case, asked.part)),
@@ -122,9 +122,9 @@ def _untold(case, best, other, fastest, limits):
     return told
 
 
-def _labels(names):
+def _labels(names, last="and"):
     """Engines in words."""
-    return " and ".join(as_engine(name).label for name in names)
+    return f" {last} ".join(as_engine(name).label for name in names)
 
 
 def _plan_fix(new, case, more=""):
