@@ -245,6 +245,10 @@ class Case:
 
     def layouts(self):
         """Pairs of plans over the same GPUs and stages, as a list."""
+        return list(self._layouts)
+
+    @functools.cached_property
+    def _layouts(self):
         stages = self.attention.pp
         return [
             (replace(attention, pp=stages), replace(ffn, pp=stages))

@@ -269,8 +269,8 @@ def fewer_gpus(case):
     >>> from hwdesign.advice.case import Case
     >>> from hwdesign.models.steps import Plan
     >>> plans = {"attention": Plan(tp=8), "ffn": Plan(tp=8)}
-    >>> gpus, times = fewer_gpus(Case(model="qwen3-0.6b", **plans))
-    >>> gpus, times > 3
+    >>> gpus, times = fewer_gpus(Case(model="gpt-oss-20b", **plans))
+    >>> gpus, times > 2
     (1, True)
     """
     if case.refusal or not case.breakdown.feasible:
