@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 import hwdesign as hw
-from hwdesign.advice import rules, shapes
+from hwdesign.advice import breaks, plan_rules, rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
 from hwdesign.advice.checklist import checklist, verdicts
 from hwdesign.advice.guidelines import COUNTS, GUIDELINES, counted
@@ -24,7 +24,7 @@ from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE
 from hwdesign.models.parts import PlanError
 from hwdesign.timing.pipeline import stage_times
 
-SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
+SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 LIMITS = Limits()
 WARN = 0.05  # share of the step
 
@@ -67,20 +67,26 @@ def qwen_72b():
     """Qwen3 issue 578: 29568 is cut by eight GPUs, 29696 is not."""
     found = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8))
     finding = the(found, 2, "feed-forward width")
-    assert found.verdicts[1].status == finding.status == "fail" and len(found.verdicts[1].findings) == 1
-    assert (finding.value, finding.fix.text) == ("29568 / 8 = 3696", "feed-forward width 29696")
+    assert found.verdicts[1].status == finding.status == "break" and len(found.verdicts[1].findings) == 1
+    server, model = finding.fixes
+    assert (finding.value, model.text, finding.cost) == ("29568 / 8 = 3696", "feed-forward width 29696", None)
     assert finding.rule == "multiples of 128 on each of 8 GPUs, for whole scale blocks"
-    assert finding.fix.width == pytest.approx(128 / 29568) and f"{finding.fix.width:+.2%}" == "+0.43%"
-    before, after = found.case.model, finding.fix.case.model
+    assert model.width == pytest.approx(128 / 29568) and f"{model.width:+.2%}" == "+0.43%"
+    before, after = found.case.model, model.case.model
     assert (before.parameters, after.parameters) == (72_706_203_648, 72_957_861_888)  # 128 x 3 x 8192 x 80 more
-    assert f"{finding.fix.parameters:+.2%}" == "+0.35%"
+    assert f"{model.parameters:+.2%}" == "+0.35%" and (server.place, model.place) == ("server", "model") and not model.large
+    assert server.text == "recipe fp8" and server.engines  # scales of whole tensors cannot be cut
+    assert [refusal.engine.split()[0] for refusal in finding.refused_by] == ["vLLM", "SGLang"]
+    assert "3696 is not divisible by weight quantization block_k = 128" in finding.refused_by[0].says
 
 
 def qwen_235b_in_fp8():
-    """vLLM issue 17569: blocks of 128 under TP8, and expert parallelism as the way out."""
-    found = checklist(case_of("qwen3-235b-a22b-fp8", tp=8))
+    """vLLM issue 17569: blocks of 128 under TP8, and expert parallelism as the way out; vLLM refines the blocks since."""
+    newer = checklist(case_of("qwen3-235b-a22b-fp8", tp=8))
+    assert the(newer, 2, "expert width").status == "warn"
+    found = checklist(replace(newer.case, engine="sglang"))
     finding = the(found, 2, "expert width")
-    assert found.case.recipe.name == "fp8_block" and finding.status == "fail" and finding.value == "1536 / 8 = 192"
+    assert found.case.recipe.name == "fp8_block" and finding.status == "break" and finding.value == "1536 / 8 = 192"
     assert finding.fix.text == "experts less cut: --attention tp=8 --ffn ep=8"
     assert finding.fix.case.ffn == hw.Plan(ep=8) and finding.fix.case.model == found.case.model
     # 4096 / 94 = 44; Qwen3-30B-A3B has 2048 / 48 = 43, Mixtral-8x7B 4096 / 32 = 128: somebody has trained such a shape.
@@ -123,7 +129,7 @@ def deepseek_over_sixteen():
     assert finding.fix.case.ffn == few.ffn and "kvp=16" in finding.fix.text
     assert checklist(few).verdicts[6].reason.startswith("each token's cache lies on 16 GPUs; another plan of attention saves")
     many = the(checklist(replace(few, batch=8, context=131_072)), 7, "attention plan").fix.case.attention
-    assert (many.dp, many.kvp) == (8, 1)
+    assert many.dp > 1 and many.tp == 1
 
 
 def llama_on_one_gpu():
@@ -138,8 +144,9 @@ def gpt_oss_on_one_gpu():
     found = checklist(case_of("gpt-oss-120b", device="GB300", context=1024))
     hidden, expert = the(found, 2, "hidden size"), the(found, 2, "expert width")
     assert [f.status for f in (hidden, expert)] == ["warn", "warn"] and hidden.value == expert.value == "2880"  # 22.5 x 128
-    assert hidden.fix.text == "hidden size 2944" and hidden.fix.case.model.hidden_size == 2944  # 23 x 128
-    assert expert.fix.text == "expert width 2944" and 0 < expert.cost < hidden.cost < WARN
+    assert hidden.fix.text == "hidden size 2816" and hidden.fix.case.model.hidden_size == 2816  # 22 x 128; 2944 is slower
+    assert expert.fix.text == "expert width 2816" and 0 < expert.cost < hidden.cost < WARN
+    assert hidden.fix.large and hidden.fix.step < 0
 
 
 def gpt_2_and_its_vocabulary():
@@ -152,10 +159,13 @@ def gpt_2_and_its_vocabulary():
 def twenty_eight_heads():
     """vLLM issue 11797."""
     found = checklist(case_of("qwen2.5-7b", tp=8, context=1024))
-    assert statuses(found) == ["not modelled", "fail", *["not modelled"] * 2, *["not applicable"] * 2, "not modelled"]
+    assert statuses(found) == ["not modelled", "break", *["not modelled"] * 2, *["not applicable"] * 2, "not modelled"]
     finding = the(found, 2, "heads")
     assert finding.value == "28 query heads over 8 GPUs" and finding.cost is None and finding.fix.step is None
-    fixed = finding.fix.case
+    server, model = finding.fixes
+    assert server.text == "--attention tp=4,dp=2 --ffn tp=4,dp=2; nearest: tp=4"  # 4 key-value heads: not 7, not 14
+    assert model.text == "32 query heads (or 24 query heads)" and len(finding.refused_by) == 3
+    fixed = server.case
     assert fixed.attention.gpus == fixed.ffn.gpus == 8 and 28 % fixed.attention.tp == 0 and seconds(fixed) > 0
     assert found.verdicts[0].reason.endswith("attention tp must divide query heads = 28, got 8")
 
@@ -163,9 +173,13 @@ def twenty_eight_heads():
 def ten_key_value_heads():
     found = checklist(case_of("phi-4", tp=8))
     finding = the(found, 2, "heads")
-    assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "fail"
-    tp = finding.fix.case.attention.tp
-    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0)
+    assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "break"
+    server, model = finding.fixes
+    tp = server.case.attention.tp
+    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0) and server.text.endswith("nearest: tp=5 or tp=10")
+    assert model.text == "8 key-value heads (or 4 key-value heads)"
+    some = the(checklist(replace(found.case, engine="trtllm")), 2, "heads")  # gives some GPUs one more
+    assert some.status == "warn" and [r.engine.split()[0] for r in some.refused_by] == ["vLLM", "SGLang"]
 
 
 def experts_over_three():
@@ -195,7 +209,8 @@ def no_tile_of_128(patch):
 
 
 def no_scale_blocks(patch):
-    patch.setattr("hwdesign.advice.widths.width_tiers", lambda width, ways, precision: hw.width_tiers(width, ways, "bf16"))
+    left = tuple(rule for rule in breaks.rules() if "fp8_128x128" not in rule.formats)
+    patch.setattr(breaks, "rules", lambda: left)
 
 
 def a_band_of_half(patch):
@@ -204,7 +219,7 @@ def a_band_of_half(patch):
 
 
 def copies_are_not_counted(patch):
-    patch.setattr(rules, "_copies", lambda case: 1.0)
+    patch.setattr(plan_rules, "_copies", lambda case: 1.0)
 
 
 def stages_are_not_compared(patch):
@@ -238,7 +253,7 @@ def no_data_parallel_plans(patch):
 def test_an_anchor_sees_a_rule_that_is_changed(mutant, anchor, monkeypatch):
     anchor()
     mutant(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, KeyError)):
         anchor()
 
 
@@ -303,7 +318,7 @@ def test_depth_costs_what_a_wider_sibling_saves_outside_of_attention():
 
 @pytest.mark.parametrize(("name", "width", "good"), [("qwen2.5-72b", 29568, 29696), ("phi-4", 17920, 18432)])
 def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, width, good):
-    case = case_of(name, recipe="fp8_block", tp=8, batch=256, context=1024)
+    case = case_of(name, recipe="fp8", tp=8, batch=256, context=1024)
     finding = the(judged(case), 2, "feed-forward width")
 
     def ffn(width):
@@ -311,7 +326,7 @@ def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, widt
         load = {"batch": case.batch, "context": case.context, "attention": case.attention, "ffn": case.ffn}
         return float(hw.decode_step(replace(case.model, blocks=blocks), case.device, case.recipe, **load).terms["ffn"])
 
-    assert finding.fix.text == f"feed-forward width {good}"
+    assert finding.fix is None or finding.fix.step <= 0.001
     assert finding.cost == pytest.approx((ffn(width) - ffn(good) * width / good) / seconds(case), rel=1e-9) and finding.cost > 0
 
 
@@ -420,13 +435,13 @@ def test_a_split_holds_every_layer_once(split):
 
 
 def others(case, guideline):
-    """Plans that a guideline compares on the same GPUs, found here; those of the case must fit if its own do."""
+    """Plans that a guideline compares on the same GPUs and the engine runs, found here; they must fit if its own do."""
     pairs = []
     for pair in hw.layouts(case.model, case.gpus // case.attention.pp):
         attention, ffn = (replace(plan, pp=case.attention.pp) for plan in pair)
         spread = case.ffn.dp > 1 or (ffn.tp, ffn.ep) == (case.ffn.tp, case.ffn.ep)
         pairs += [(attention, ffn)] if (attention == case.attention if guideline == 5 else spread) else []
-    return pairs
+    return [(a, f) for a, f in pairs if breaks.loads(replace(case, attention=a, ffn=f))]
 
 
 def is_compared(case, guideline):
@@ -456,8 +471,8 @@ def test_a_copy_of_the_model_on_each_gpu_is_compared_with_plans_that_share_it():
     dense = the(judged(case_of("llama-3.1-70b", recipe="fp8", dp=8, batch=8)), 7, "attention plan")
     assert dense.value == "dp=8" and (dense.fix.case.attention, dense.fix.case.ffn) == (hw.Plan(tp=8), hw.Plan(tp=8))
     case = case_of("qwen3-30b-a3b", recipe="fp8", tp=2, dp=4, batch=1, context=262_144)
-    sparse = the(judged(case), 7, "attention plan").fix.case
-    assert sparse.ffn == case.ffn == hw.Plan(tp=2, dp=4) and sparse.attention.dp < 4
+    sparse = judged(case).verdicts[6]  # copies of the experts alone: nobody runs that
+    assert sparse.status == "ok" and "a plan that no named engine runs would save" in sparse.reason
 
 
 # Variants: each fix is applied --------------------------------------------------------------------------------------------
@@ -524,7 +539,7 @@ def drawn(seed):
 def test_the_variants_meet_every_guideline():
     every = [f for seed in SEEDS for f in judged(drawn(seed)).findings]
     counts = {g: sum(f.guideline == g and f.fix is not None for f in every) for g in GUIDELINES}
-    assert len(every) >= 100 and min(counts.values()) >= 1, counts
+    assert len(every) >= 90 and min(counts.values()) >= 1, counts
     cases = [drawn(seed) for seed in SEEDS]
     assert sum(case.refusal is None for case in cases) >= 35 and any(case.refusal for case in cases)
     assert {True, False} == {bool(case.breakdown.feasible) for case in cases if not case.refusal}
@@ -537,19 +552,26 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
     assert [v.status for v in found.verdicts] == [v.status for v in verdicts(case, LIMITS)]
     for finding in found.findings:
         assert SEVERITY[finding.status] and (finding.cost is None or 0 <= finding.cost < 1)
-        for fix in finding.fixes:
-            after = verdicts(fix.case, LIMITS)
+        assert len(finding.fixes) <= 2 and len({fix.place for fix in finding.fixes}) == len(finding.fixes)
+    for finding, fix in [(f, fix) for f in found.findings for fix in f.fixes]:
+        after = verdicts(fix.case, LIMITS)
+        left = [f for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension]
+        if finding.status == "break":  # what engines refuse is gone; a cost may be left
+            assert "break" not in {f.status for f in left} or len(findings(found, finding.guideline, finding.dimension)) > 1
+        else:
             old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
-            assert {f.value for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension} <= old, finding
-            worse = [(b.guideline, b.status, a.status) for b, a in zip(found.verdicts, after, strict=True)
-                     if SEVERITY[a.status] > SEVERITY[b.status] and b.status != "not modelled"]  # fmt: skip
-            assert list(fix.worsens) == worse
-            assert fix.case.refusal is None and fix.case.gpus == case.gpus and seconds(fix.case) > 0
-            assert (fix.case.batch, fix.case.context, fix.case.device) == (case.batch, case.context, case.device)
-            if case.breakdown and case.breakdown.feasible:
-                assert fix.case.breakdown.feasible
-            assert fix.parameters == fix.case.model.parameters / case.model.parameters - 1 and fix.width >= 0
-            assert finding.guideline == 2 or abs(fix.parameters) <= 0.15
+            assert {f.value for f in left} <= old, finding
+            assert finding.cost is None or finding.guideline in (3, 6) or fix.step <= 0.001
+        worse = [(b.guideline, b.status, a.status) for b, a in zip(found.verdicts, after, strict=True)
+                 if SEVERITY[a.status] > SEVERITY[b.status] and b.status != "not modelled"]  # fmt: skip
+        assert list(fix.worsens) == worse
+        assert fix.case.refusal is None and fix.case.gpus == case.gpus and seconds(fix.case) > 0
+        assert (fix.case.batch, fix.case.context, fix.case.device) == (case.batch, case.context, case.device)
+        if case.breakdown and case.breakdown.feasible:
+            assert fix.case.breakdown.feasible
+        assert fix.parameters == fix.case.model.parameters / case.model.parameters - 1
+        assert abs(fix.parameters) <= 0.15 and fix.large == (abs(fix.parameters) > 0.02)
+        assert fix.place == ("model" if fix.case.model != case.model else "server")
 
 
 def test_what_stays_of_a_fix_is_as_it_was():
@@ -587,24 +609,32 @@ def test_experts_that_no_plan_leaves_whole_are_widened_as_little_as_can_be():
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv", "head_dim", "tp", "more"),
+    ("heads", "kv", "head_dim", "tp", "good"),
     [
-        (9, 3, 64, 1, 12),  # groups of three: 12 x 64 = 6 x 128, and 10 x 64 = 5 x 128 is no multiple of three
-        (9, 1, 192, 3, 12),  # a multiple of the GPUs, too: 10 x 192 = 15 x 128 leaves 3.33 heads
-        (20, 20, 96, 4, 32),  # each with a key-value head of its own: 8 x 96 = 6 x 128
-        (40, 8, 80, 2, 48),  # 24 x 80 = 15 x 128, in sixes
+        (9, 3, 64, 1, {6, 12}),  # groups of three: 6 x 64 = 3 x 128, and 8 x 64 = 4 x 128 is no multiple of three
+        (9, 1, 192, 3, {6, 12}),  # a multiple of the GPUs, too: 8 x 192 = 12 x 128 leaves 2.67 heads
+        (20, 20, 96, 4, {16, 32}),  # each with a key-value head of its own: 16 x 96 = 12 x 128
+        (40, 8, 80, 2, {32, 48}),  # 16 x 80 = 10 x 128, and groups of eight
     ],
 )
-def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp, more):
-    good = SelfAttention(num_heads=kv * tp, num_kv_heads=kv, head_dim=128)  # stands first, and stays
-    mixers = good, SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=head_dim)
+def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp, good):
+    whole = SelfAttention(num_heads=kv * tp, num_kv_heads=kv, head_dim=128)  # stands first, and stays
+    mixers = whole, SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=head_dim)
     blocks = tuple(Block(mixer=mixer, ffn=DenseFFN(width=4096)) for mixer in mixers)
     model = hw.Model(name="odd", hidden_size=1024, vocab_size=32768, blocks=blocks)
     case = Case(model=model, device="H100_SXM", recipe="bf16", attention=hw.Plan(tp=tp), ffn=hw.Plan(tp=tp))
     (finding,) = [f for f in judged(case).verdicts[1].findings if f.dimension == "query heads"]
     first, new = (block.mixer for block in finding.fix.case.model.blocks)
-    assert first == good and (new.num_heads, new.num_kv_heads) == (more, more if kv == heads else kv)
-    assert finding.fix.text == f"{more} query heads" and finding.fix.width == pytest.approx(more / heads - 1)
+    assert first == whole and new.num_heads in good and new.num_kv_heads == (new.num_heads if kv == heads else kv)
+    assert finding.fix.text == f"{new.num_heads} query heads" and finding.fix.width == pytest.approx(new.num_heads / heads - 1)
+
+
+def test_heads_of_an_odd_size_may_become_heads_of_128():
+    block = Block(mixer=SelfAttention(num_heads=41, num_kv_heads=41, head_dim=100), ffn=DenseFFN(width=11008))
+    model = hw.Model(name="odd", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32)
+    finding = the(checklist(Case(model=model, device="H100_SXM", recipe="bf16")), 2, "query heads")
+    assert finding.value == "4100" and finding.status == "warn"
+    assert finding.fix.text == "32 query heads of 128" and finding.fix.step <= 0.001  # 4096; 32 of 100 are 3200
 
 
 def test_a_head_count_is_no_width():
@@ -881,7 +911,7 @@ def test_a_refusal_says_as_data_what_does_not_divide(name, ways, part):
     refusal = case_of(name, recipe="fp8", **ways).refusal
     assert isinstance(refusal, PlanError) and refusal.part == part and refusal.size % refusal.ways
     assert str(refusal) == f"{refusal.what} must divide {part} = {refusal.size}, got {refusal.ways}"
-    verdict = rules.wide_experts(case_of(name, recipe="fp8", **ways), LIMITS)
+    verdict = plan_rules.wide_experts(case_of(name, recipe="fp8", **ways), LIMITS)
     experts = any(isinstance(b.ffn, MoE) for b in config.load(name).blocks)
     assert verdict.status == ("warn" if part == "experts" else "not modelled" if experts else "not applicable")
 
@@ -962,7 +992,7 @@ def test_limits_decide_the_status():
         assert bool(found.findings) == (status != "ok")
         assert found.status == status
     shape = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8), Limits(warn=1, fail=1))
-    assert [v.status for v in shape.verdicts if v.findings] == ["fail"]  # refused whatever it costs
+    assert [v.status for v in shape.verdicts if v.findings] == ["break"]  # refused whatever it costs
 
 
 def test_there_is_a_verdict_of_each_guideline_in_order():
@@ -977,7 +1007,7 @@ def test_there_is_a_verdict_of_each_guideline_in_order():
             assert {f.dimension for f in verdict.findings} <= set(GUIDELINES[verdict.guideline].blames)
         assert found.findings == tuple(f for v in found.verdicts for f in v.findings)
         worst = max(SEVERITY[v.status] for v in found.verdicts)
-        assert SEVERITY[found.status] == (2 if found.fits is False else worst)
+        assert SEVERITY[found.status] == max(worst, 2 if found.fits is False else 0)
 
 
 def test_a_case_that_does_not_fit_is_judged_against_plans_that_need_not_fit():

@@ -19,6 +19,7 @@ from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
 from hwdesign.models import config
+from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
@@ -195,6 +196,13 @@ class Case:
         return plan_refusal(self.model, self.attention, self.ffn)
 
     @functools.cached_property
+    def engine_refusal(self):
+        """Why the engine does not run these plans, in words; None where it does. What it says of
+        shapes is guideline 2's and 5's.
+        """
+        return engine_plan_refusal(self.engine, self.model, self.attention, self.ffn)
+
+    @functools.cached_property
     def breakdown(self):
         """Time of the decode step, None where the plans cannot run."""
         if self.refusal:
@@ -243,15 +251,32 @@ class Case:
 
     def layouts(self):
         """Pairs of plans over the same GPUs and stages, as a list."""
+        return list(self._layouts)
+
+    @functools.cached_property
+    def _layouts(self):
         stages = self.attention.pp
         return [
             (replace(attention, pp=stages), replace(ffn, pp=stages))
             for attention, ffn in layouts(self.model, self.gpus // stages)
         ]
 
-    def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory,
-        though its own plans do.
+    def copies(self):
+        """Pairs of plans over the same GPUs and stages that are two or more whole copies of the
+        model, as a list.
+        """
+        stages = self.attention.pp
+        gpus = self.gpus // stages
+        found = []
+        for copies in (n for n in range(2, gpus + 1) if gpus % n == 0):
+            for attention, ffn in layouts(self.model, gpus // copies):
+                ways = {"pp": stages, "dp": attention.dp * copies}
+                found.append((replace(attention, **ways), replace(ffn, pp=stages, dp=copies)))
+        return found
+
+    def ranked(self, pairs):
+        """This case under those of these pairs of plans that fit into memory, one by one, the
+        fastest first; under all of them if none fits and its own plans do not either.
         """
         pairs = listed("pairs", pairs, tuple, "pairs of Plan")
         load = {"batch": self.batch, "context": self.context, "engine": self.engine}
@@ -260,14 +285,17 @@ class Case:
             must_fit = any(timed.feasible for timed in steps)
         else:
             must_fit = self.breakdown.feasible
-        best, least = None, math.inf
-        for pair, timed in zip(pairs, steps, strict=True):
-            if timed.seconds < least and (timed.feasible or not must_fit):
-                best, least = pair, timed.seconds
-        if best is None:
-            return None
-        attention, ffn = best
-        return replace(self, attention=attention, ffn=ffn)
+        order = sorted(range(len(pairs)), key=lambda place: steps[place].seconds)
+        for place in order:
+            if steps[place].feasible or not must_fit:
+                attention, ffn = pairs[place]
+                yield replace(self, attention=attention, ffn=ffn)
+
+    def fastest(self, pairs):
+        """This case under the fastest of these pairs of plans; None if none fits into memory,
+        though its own plans do.
+        """
+        return next(self.ranked(pairs), None)
 
     def low(self, part):
         """Format of a part's weights; of most of them where the checkpoint mixes formats."""

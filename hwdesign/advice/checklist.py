@@ -59,20 +59,18 @@ class Checklist:
     @property
     def status(self):
         """The worst of the verdicts: "ok", "warn", "fail" or "break"; what does not fit into memory
-        fails.
+        fails at least.
         """
         return self.status_without(())
 
     def status_without(self, ignored):
         """The status where the verdicts of some guidelines do not count; memory always does."""
         ignored = every("ignored", ignored, _number)
-        if self.fits is False:
-            return "fail"
-        return worst(
-            verdict.status
-            for verdict in self.verdicts
-            if verdict.guideline not in ignored and RANK[verdict.status] > 0
-        )
+        found = ["fail"] if self.fits is False else []
+        for verdict in self.verdicts:
+            if verdict.guideline not in ignored and RANK[verdict.status] > 0:
+                found.append(verdict.status)
+        return worst(found)
 
     def __repr__(self):
         return f"<Checklist {self._title}>"
