@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hwdesign._check import listed
 from hwdesign.advice.checklist import Checklist
 from hwdesign.advice.guidelines import GUIDELINES
+from hwdesign.advice.plan_rules import fewer_gpus
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import RANK, worst
 from hwdesign.models.parts import SIZE_NAMES
@@ -131,6 +132,7 @@ class Report:
             "defaults": list(self.defaults),
             "ignored_guidelines": list(self.ignored),
             "refusal": visible(str(case.refusal), 500) if case.refusal else None,
+            "engine_refusal": case.engine_refusal,
             "notes": [visible(note, 500) for note in self._notes()],
             "loads": [self._load(found) for found in self.loads],
         }
@@ -146,6 +148,12 @@ class Report:
                 f"context {longest} is beyond the {model.max_positions} tokens that the config "
                 "names as the longest"
             )
+        for found in self.loads:
+            fewer = fewer_gpus(found.case)
+            if fewer:
+                gpus, times = fewer
+                told = f"GPUs wasted at {load_name(found.case)}"
+                yield f"{told}: on {gpus} of them each would give {times:.1f} times the tokens"
         borrowed = {}
         for found in self.loads:
             if found.case.breakdown:

@@ -128,7 +128,7 @@ def _finding_lines(report, blame, paper):
 
 def _label(verdict, item):
     """The mark of a verdict or finding, and the number of the guideline."""
-    return f"{MARKS[item['status']]:<5}{verdict['guideline']}"
+    return f"{MARKS[item['status']]:<4} {verdict['guideline']}"
 
 
 def _list_lines(reports, errors, paper):

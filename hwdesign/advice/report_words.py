@@ -78,6 +78,12 @@ def alarms(report):
     refusal, needed = report.facts["refusal"], need(report)
     if refusal:
         yield "step", f"THE PLANS CANNOT RUN IT: {refusal}"
+    if report.facts["engine_refusal"]:
+        label = report.case.engine.label
+        yield (
+            "engine",
+            f"{label.upper()} DOES NOT RUN THESE PLANS: {report.facts['engine_refusal']}",
+        )
     if needed:
         yield "memory", f"DOES NOT FIT: {needed}; the times are those of GPUs with more memory"
 
