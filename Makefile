@@ -13,7 +13,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --progress-b
 BRIEF := awk '/^ *(Collecting|Processing) / { print "    " $$2; fflush() } /^Installing / { print "    installing" }'
 PIP_FAILED := { echo "make: pip failed (above); check the network, then run the same command again"; exit 1; }
 # What `make quick` runs: files of tests that need no site, no browser and no torch, and little time.
-QUICK := formulas mutation catalogue counts config layers timing silicon package checklist report notebooks pages kinds nonsense steps_by_hand
+QUICK := formulas mutation catalogue counts config files layers timing silicon package checklist report notebooks pages kinds nonsense steps_by_hand
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 TEST_STAMP := .venv/.test$(if $(filter 0,$(TORCH)),,-torch)
 

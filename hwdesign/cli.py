@@ -1,5 +1,5 @@
 """Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
-``hwdesign measure``.
+``hwdesign diff A B``, ``hwdesign measure``.
 """
 
 import argparse
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import hwdesign
 from hwdesign.advice.safe import visible
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.engine import engine_names
+from hwdesign.catalogue.precision import named_precision
 from hwdesign.models import config
 from hwdesign.units import fmt
 
@@ -26,11 +28,17 @@ WAYS = {
     "ep": "ways in which the experts are spread over these GPUs",
     "pp": "pipeline stages, also with --attention and --ffn",
 }
+REPEATED = ("load", "measured")  # options that may stand several times
 CHOICES = (
     ("format", ("text", "markdown", "json", "sarif", "html"), "of the report"),
-    ("fail-on", ("fail", "warn", "never"), "which verdict gives exit code 1"),
+    ("fail-on", ("fail", "warn", "never"), "from which verdict on the exit code is 1"),
     ("color", ("auto", "always", "never"), "of text; auto: on a terminal"),
 )
+DIFF_CHOICES = (
+    ("format", ("text", "markdown", "json"), "of what is told"),
+    ("fail-on", ("never", "worse"), "worse: exit code 1 where a verdict of B is worse"),
+)
+FAILURES = {"fail": ("fail", "break"), "warn": ("warn", "fail", "break"), "never": ()}
 
 
 def main(arguments=None):
@@ -44,9 +52,10 @@ def main(arguments=None):
     Returns
     -------
     int
-        Exit status [dimensionless]: 0, 1 where a verdict of `check` is a failure, or 2 for bad
-        input, which is told in one line on standard error. A reader who leaves early, as `head`
-        does, is no error.
+        Exit status [dimensionless]: 0; 1 where a verdict of `check` is a failure or one of `diff`
+        is worse, as far as --fail-on asks; 2 for bad input, which is told in one line on standard
+        error; 3 where `check` could judge too little. A reader who leaves early, as `head` does, is
+        no error.
 
     Notes
     -----
@@ -58,7 +67,7 @@ def main(arguments=None):
     2
     """
     chosen = _parser().parse_args(arguments)
-    command = {"show": _show, "check": _check, "measure": _measure}[chosen.command]
+    command = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}[chosen.command]
     try:
         status = command(chosen)
         _flush()
@@ -76,6 +85,7 @@ def _parser():
     )
     _add_show(commands)
     _add_check(commands)
+    _add_diff(commands)
     _add_measure(commands)
     return parser
 
@@ -123,7 +133,9 @@ def _add_show(commands):
         epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
         "path/to/config.json --format json",
     )
-    show.add_argument("config", help=f"a config.json, or one of: {', '.join(config.names())}")
+    show.add_argument(
+        "config", help=f"a model's folder, its config.json, or one of: {', '.join(config.names())}"
+    )
     show.add_argument(
         "--format",
         choices=("text", "json"),
@@ -159,15 +171,34 @@ def _add_check(commands):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    configs = "a config.json, or a shipped model (hwdesign show --help)"
+    configs = "a model's folder, its config.json, or a shipped model (hwdesign show --help)"
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
-    for name, shape, read, what in _setting_options() + REPORT_OPTIONS:
-        check.add_argument(f"--{name}", metavar=shape, type=read, help=what)
-    runs = "run of hwdesign measure --json on this device, whose constants it takes; repeatable"
-    check.add_argument("--measured", metavar="FILE", action="append", help=runs)
-    for name, known, what in CHOICES:
+    _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
+
+
+def _add_diff(commands):
+    diff = commands.add_parser(
+        "diff",
+        help="what differs between two configs, or two reports of check, and which verdicts change",
+        description="Judges two configs at the same options, or reads two reports that check "
+        "--format json wrote, and says what differs: sizes, formats, plans, times, verdicts.",
+        epilog="exit codes: 0; 1 with --fail-on worse where a verdict of B is worse; 2 bad input",
+        allow_abbrev=False,
+    )
+    sides = "a config.json, a shipped model, or a report of check --format json"
+    for side in ("A", "B"):
+        diff.add_argument(side.lower(), metavar=side, help=sides)
+    _add_options(diff, _setting_options() + LIMIT_OPTIONS, DIFF_CHOICES)
+
+
+def _add_options(parser, options, choices):
+    """Options that take a value, and those with a choice of values, the first by default."""
+    for name, shape, read, what in options:
+        action = "append" if name in REPEATED else "store"
+        parser.add_argument(f"--{name}", metavar=shape, type=read, help=what, action=action)
+    for name, known, what in choices:
         told = f"{what} ({known[0]})"
-        check.add_argument(f"--{name}", choices=known, default=known[0], help=told)
+        parser.add_argument(f"--{name}", choices=known, default=known[0], help=told)
 
 
 def _setting_options():
@@ -179,8 +210,10 @@ def _setting_options():
     attention = "plan of attention, as in tp=8,kvp=4; with --ffn instead of --tp"
     ffn = "plan of the feed-forward part over as many GPUs, as in ep=32"
     ways = tuple((way, "N", _whole, f"{what} (1)") for way, what in WAYS.items())
+    runs = "run of hwdesign measure --json on this device, whose constants it takes; repeatable"
     return (
         ("device", "NAME", str, devices),
+        ("measured", "FILE", str, runs),
         ("engine", "NAME", str, f"whose defaults are taken: {', '.join(engine_names())} (vllm)"),
         ("recipe", "NAME", str, formats),
         (
@@ -194,6 +227,7 @@ def _setting_options():
         ("ffn", "PLAN", str, ffn),
         ("batch", "N", _whole, "sequences in flight over all GPUs (64)"),
         ("context", "N", _whole, "tokens that each new token sees (8192)"),
+        ("load", "P/A/U", _load, LOAD),
     )
 
 
@@ -203,6 +237,16 @@ def _whole(text):
             f"must be a whole number from 1 to 999999999, got {text!r}"
         )
     return int(text)
+
+
+def _load(text):
+    words = text.split("/")
+    if len(words) != 3 or not all(re.fullmatch("[1-9][0-9]{0,8}", word) for word in words):
+        raise argparse.ArgumentTypeError(
+            "must be prompt/answer/users, three whole numbers from 1 to 999999999 as in "
+            f"8192/1024/64, got {text!r}"
+        )
+    return tuple(map(int, words))
 
 
 def _guidelines(text):
@@ -223,9 +267,16 @@ def _share(text):
     return float(text) / 100
 
 
-REPORT_OPTIONS = (
+LOAD = (
+    "prompt/answer/users instead of --batch and --context, as in 8192/1024/64: lengths in tokens, "
+    "users over all GPUs; several times for several loads"
+)
+LIMIT_OPTIONS = (
     ("warn-at", "P", _share, "per cent of the step from which a cost is a warning (5)"),
     ("fail-at", "P", _share, "per cent of the step from which a cost is a failure (20)"),
+)
+REPORT_OPTIONS = (
+    *LIMIT_OPTIONS,
     ("ignore", "N,N", _guidelines, "guidelines that do not count for the status, as in 4,7"),
     ("output", "FILE", Path, "write the report to this file (-: standard output)"),
 )
@@ -253,9 +304,23 @@ def _check(chosen):
                 "--output must be a file that can be written, got "
                 f"{chosen.output or 'standard output'}: {error.strerror}"
             )
-    counted = {"fail": ("fail",), "warn": ("warn", "fail"), "never": ()}[chosen.fail_on]
-    found = any(report.status in counted for report in reports)
-    return 2 if errors else int(found)
+    if errors:
+        return 2
+    if any(report.worst in FAILURES[chosen.fail_on] for report in reports):
+        return 1
+    return 0 if all(report.judged for report in reports) else 3
+
+
+def _diff(chosen):
+    from hwdesign.advice.diff import difference, render_difference
+
+    try:
+        options = _setting(chosen)
+        found = difference(chosen.a, chosen.b, **options)
+    except (ValueError, OSError) as error:
+        return _refuse(error)
+    _write(render_difference(found, chosen.format), None)
+    return int(chosen.fail_on == "worse" and found["worse"])
 
 
 def _rendered(chosen, reports, errors):
@@ -273,10 +338,23 @@ def _rendered(chosen, reports, errors):
 def _check_options(chosen):
     """Options of `judge`; what is wrong for every config is refused here, once."""
     chosen.output = _output(chosen)
+    return _setting(chosen) | {"ignore": chosen.ignore or ()}
+
+
+def _setting(chosen):
+    """Options of `judge` that say how a model runs; what is wrong for every config is refused."""
     attention, ffn = _plans(chosen)
+    for name in ("batch", "context"):
+        if chosen.load and getattr(chosen, name):
+            raise ValueError(
+                f"--load and --{name} exclude each other: --load gives prompt, answer and users"
+            )
     with warnings.catch_warnings(action="ignore"):  # the report says it
         device = _device(chosen)
         hwdesign.recipe(chosen.recipe or "bf16")
+        named_precision("cache", chosen.cache or "bf16")
+        if chosen.engine:
+            as_engine(chosen.engine)
     return {
         "device": device,
         "recipe": chosen.recipe,
@@ -287,7 +365,7 @@ def _check_options(chosen):
         "attention": attention,
         "ffn": ffn,
         "limits": _limits(chosen),
-        "ignore": chosen.ignore or (),
+        "loads": chosen.load or (),
     }
 
 

@@ -184,7 +184,16 @@ def test_bad_names_list_the_good_ones(call, says):
 BLOCKS = {
     "fp32": (32, 1), "tf32": (32, 1), "bf16": (16, 1), "fp16": (16, 1), "fp8": (8, 1), "int8": (8, 1),
     "fp8_1x128": (128 * 8 + 32, 128), "fp8_128x128": (16384 * 8 + 32, 16384), "mxfp8": (32 * 8 + 8, 32),
-    "mxfp4": (32 * 4 + 8, 32), "nvfp4": (16 * 4 + 8, 16), "int4_g128": (128 * 4 + 16, 128),
+    "mxfp4": (32 * 4 + 8, 32), "nvfp4": (16 * 4 + 8, 16), "int4": (4, 1),
+    "int4_g32": (32 * 4 + 16, 32), "int4_g64": (64 * 4 + 16, 64), "int4_g128": (128 * 4 + 16, 128),
+    "int8_g32": (32 * 8 + 16, 32), "int8_g64": (64 * 8 + 16, 64), "int8_g128": (128 * 8 + 16, 128),
+}  # fmt: skip
+
+
+WEIGHTS_ALONE = {
+    "fp8_w8a16": "fp8", "fp8_block_w8a16": "fp8_128x128", "nvfp4_w4a16": "nvfp4", "mxfp4_w4a16": "mxfp4", "w4a16_row": "int4",
+    "w4a16_g32": "int4_g32", "w4a16_g64": "int4_g64", "w8a16_row": "int8", "w8a16_g32": "int8_g32", "w8a16_g64": "int8_g64",
+    "w8a16_g128": "int8_g128",
 }  # fmt: skip
 
 
@@ -216,14 +225,14 @@ def test_recipes_and_rates():
         "mxfp4": ("mxfp4", "mxfp4", "bf16", "fp8", "mxfp4"),
         "w4a16": ("int4_g128", "bf16", "bf16", "bf16", "bf16"),
         "table2": ("nvfp4", "nvfp4", "fp8", "fp8", "nvfp4"),
-        # stored in a format that the device does not multiply
-        "fp8_w8a16": ("fp8", "bf16", "bf16", "bf16", "bf16"),
-        "fp8_block_w8a16": ("fp8_128x128", "bf16", "bf16", "bf16", "bf16"),
-        "nvfp4_w4a16": ("nvfp4", "bf16", "bf16", "bf16", "bf16"),
-        "mxfp4_w4a16": ("mxfp4", "bf16", "bf16", "bf16", "bf16"),
+        "mxfp4_w4a8": ("mxfp4", "mxfp8", "bf16", "fp8", "mxfp8"),
+        "mxfp8": ("mxfp8", "mxfp8", "bf16", "fp8", "mxfp8"),
+        "int8": ("int8", "int8", "bf16", "bf16", "int8"),
+        **{name: (weights, *["bf16"] * 4) for name, weights in WEIGHTS_ALONE.items()},
     }
     assert {n: p.rate for n, p in hw.PRECISIONS.items() if p.rate != n} == {
-        "fp8_1x128": "fp8", "fp8_128x128": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "int4_g128": "int4"
+        "fp8_1x128": "fp8", "fp8_128x128": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4",
+        **{f"int{bits}_g{size}": f"int{bits}" for bits in (4, 8) for size in (32, 64, 128)},
     }  # fmt: skip
 
 
@@ -241,7 +250,9 @@ def test_devices_can_be_copied_pickled_hashed_and_made_by_hand():
 
 
 def test_recipes_write_bf16_except_table_2():
-    assert {name: r.outputs.name for name, r in hw.RECIPES.items() if r.outputs.name != "bf16"} == {"table2": "fp8"}
+    assert {name: r.outputs.name for name, r in hw.RECIPES.items()} == {
+        name: "fp8" if name == "table2" else "bf16" for name in hw.RECIPES
+    }
     assert hw.recipe("w4a16").math is hw.BF16 and hw.recipe("w4a16").weights.bytes < 0.52
     assert hw.recipe("fp8_block").operand_bytes == {"a": 1.03125, "b": 1 + 4 / 16384, "c": 2.0}
 

@@ -4,6 +4,7 @@ import functools
 import inspect
 import itertools
 import json
+import re
 import time
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 import hwdesign as hw
-from hwdesign.advice import rules, shapes
+from hwdesign.advice import breaks, plan_rules, rules, shapes
 from hwdesign.advice.case import WAYS, Case, change, parse_plan, plan_text, short_plans
 from hwdesign.advice.checklist import checklist, verdicts
 from hwdesign.advice.guidelines import COUNTS, GUIDELINES, counted
@@ -23,14 +24,14 @@ from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE
 from hwdesign.models.parts import PlanError
 from hwdesign.timing.pipeline import stage_times
 
-SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2}
+SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 LIMITS = Limits()
 WARN = 0.05  # share of the step
 
 
-def case_of(name, device="H100_SXM", recipe=None, batch=64, context=8192, **ways):
+def case_of(name, device="H100_SXM", recipe=None, batch=64, context=8192, engine="vllm", **ways):
     attention, ffn = short_plans(**ways)
-    load = {"batch": batch, "context": context}
+    load = {"batch": batch, "context": context, "engine": engine}
     return Case(model=config.load(name), device=device, recipe=recipe, attention=attention, ffn=ffn, **load)
 
 
@@ -66,38 +67,57 @@ def qwen_72b():
     """Qwen3 issue 578: 29568 is cut by eight GPUs, 29696 is not."""
     found = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8))
     finding = the(found, 2, "feed-forward width")
-    assert found.verdicts[1].status == finding.status == "fail" and len(found.verdicts[1].findings) == 1
-    assert (finding.value, finding.fix.text) == ("29568 / 8 = 3696", "feed-forward width 29696")
+    assert found.verdicts[1].status == finding.status == "break" and len(found.verdicts[1].findings) == 1
+    server, model = finding.fixes
+    assert (finding.value, model.text, finding.cost) == ("29568 / 8 = 3696", "feed-forward width 29696", None)
     assert finding.rule == "multiples of 128 on each of 8 GPUs, for whole scale blocks"
-    assert finding.fix.width == pytest.approx(128 / 29568) and f"{finding.fix.width:+.2%}" == "+0.43%"
-    before, after = found.case.model, finding.fix.case.model
+    assert model.width == pytest.approx(128 / 29568) and f"{model.width:+.2%}" == "+0.43%"
+    before, after = found.case.model, model.case.model
     assert (before.parameters, after.parameters) == (72_706_203_648, 72_957_861_888)  # 128 x 3 x 8192 x 80 more
-    assert f"{finding.fix.parameters:+.2%}" == "+0.35%"
+    assert f"{model.parameters:+.2%}" == "+0.35%" and (server.place, model.place) == ("server", "model") and not model.large
+    assert server.text == "recipe fp8" and server.engines  # scales of whole tensors cannot be cut
+    assert [refusal.engine.split()[0] for refusal in finding.refused_by] == ["vLLM", "SGLang"]
+    assert "3696 is not divisible by weight quantization block_k = 128" in finding.refused_by[0].says
 
 
 def qwen_235b_in_fp8():
-    """vLLM issue 17569: blocks of 128 under TP8, and expert parallelism as the way out."""
-    found = checklist(case_of("qwen3-235b-a22b-fp8", tp=8))
+    """vLLM issue 17569: blocks of 128 under TP8, and expert parallelism as the way out; vLLM refines the blocks since."""
+    newer = checklist(case_of("qwen3-235b-a22b-fp8", tp=8))
+    assert the(newer, 2, "expert width").status == "warn"
+    found = checklist(replace(newer.case, engine="sglang"))
     finding = the(found, 2, "expert width")
-    assert found.case.recipe.name == "fp8_block" and finding.status == "fail" and finding.value == "1536 / 8 = 192"
+    assert found.case.recipe.name == "fp8_block" and finding.status == "break" and finding.value == "1536 / 8 = 192"
     assert finding.fix.text == "experts less cut: --attention tp=8 --ffn ep=8"
     assert finding.fix.case.ffn == hw.Plan(ep=8) and finding.fix.case.model == found.case.model
-    deep = the(found, 3, "layers")  # 4096 / 94 = 44; Gemma-3-27B has 5376 / 62 = 87, GPT-NeoX 6144 / 44 = 140
-    assert (deep.value, deep.rule) == ("94", "hidden size over layers at least 87")
+    # 4096 / 94 = 44; Qwen3-30B-A3B has 2048 / 48 = 43, Mixtral-8x7B 4096 / 32 = 128: somebody has trained such a shape.
+    assert found.verdicts[2].status == "ok"
+    assert found.verdicts[2].reason == "hidden size 4096 over 94 layers is 44; trained mixtures of experts: 43 to 128"
+
+
+def a_dense_model_three_times_as_deep():
+    """4096 / 96 = 43: Gemma-3-27B has 5376 / 62 = 87, GPT-NeoX-20B 6144 / 44 = 140."""
+    llama = config.load("llama-3.1-8b")
+    case = Case(model=replace(llama, name="deep", blocks=llama.blocks * 3), device="GB300", recipe="nvfp4", batch=4, context=1024)
+    found = checklist(case)
+    deep = the(found, 3, "layers")
+    assert (deep.value, deep.rule, deep.status) == ("96", "hidden size over layers at least 87", "warn")
     assert deep.fix.text == "59 layers of hidden size 5248" and 5248 / 59 >= 5376 / 62 > 5248 / 61
-    assert "is 44; shipped dense models of 7 billion parameters on: 87 to 140" in found.verdicts[2].reason
+    said = "hidden size 4096 over 96 layers is 43; trained dense models of 7 billion parameters on: 87 to 140"
+    assert found.verdicts[2].reason == said
 
 
 def deepseek_in_four_stages():
     found = checklist(case_of("deepseek-r1", tp=8, pp=4))
     finding = the(found, 6, "layers")
     assert finding.value == "61 in stages of 15, 15, 16, 15" and found.verdicts[5].status == finding.status == "warn"
-    times, rest = rules._block_times(found.case)
-    first = rules._idle(times, rest, hw.stage_layers(61, 4))  # the stage with one layer more is that with the three dense ones
-    assert first < 0.01 < WARN < finding.cost < 0.08
-    blocks = finding.fix.case.model.blocks
-    assert [isinstance(b.ffn, DenseFFN) for b in blocks] == ([True] + [False] * 14) * 4
-    assert finding.fix.text == "60 layers in 4 equal stages: 4 x MLA + dense, 56 x MLA + MoE 8 of 256"
+    # With one layer more in the stage of the three dense ones, as TensorRT-LLM cuts, GPUs wait less than half as long.
+    cut, equal = finding.fixes
+    assert (cut.place, cut.text) == ("server", "stages of 16, 15, 15, 15 layers (VLLM_PP_LAYER_PARTITION of vLLM)")
+    assert cut.case.split == (16, 15, 15, 15) == hw.stage_layers(61, 4)
+    assert max(idle(cut.case).values()) < finding.cost / 2 < WARN < finding.cost < 0.08
+    assert [isinstance(b.ffn, DenseFFN) for b in equal.case.model.blocks] == ([True] + [False] * 14) * 4
+    assert equal.place == "model"
+    assert equal.text == "60 layers in 4 equal stages: 4 x MLA + dense, 56 x MLA + MoE 8 of 256"
 
 
 def deepseek_over_sixteen():
@@ -109,11 +129,11 @@ def deepseek_over_sixteen():
     assert finding.fix.case.ffn == few.ffn and "kvp=16" in finding.fix.text
     assert checklist(few).verdicts[6].reason.startswith("each token's cache lies on 16 GPUs; another plan of attention saves")
     many = the(checklist(replace(few, batch=8, context=131_072)), 7, "attention plan").fix.case.attention
-    assert (many.dp, many.kvp) == (8, 1)
+    assert many.dp > 1 and many.tp == 1
 
 
 def llama_on_one_gpu():
-    found = checklist(case_of("llama-3.1-8b", recipe="bf16", batch=256, context=1024))
+    found = checklist(case_of("llama-3.1-8b", recipe="bf16", batch=16, context=1024))
     assert statuses(found) == ["ok"] * 3 + ["fail"] + ["not applicable"] * 3
     finding = the(found, 4, "recipe")
     assert (finding.value, finding.fix.text, finding.fix.case.recipe.name) == ("bf16", "recipe fp8", "fp8")
@@ -124,8 +144,9 @@ def gpt_oss_on_one_gpu():
     found = checklist(case_of("gpt-oss-120b", device="GB300", context=1024))
     hidden, expert = the(found, 2, "hidden size"), the(found, 2, "expert width")
     assert [f.status for f in (hidden, expert)] == ["warn", "warn"] and hidden.value == expert.value == "2880"  # 22.5 x 128
-    assert hidden.fix.text == "hidden size 2944" and hidden.fix.case.model.hidden_size == 2944  # 23 x 128
-    assert expert.fix.text == "expert width 2944" and 0 < expert.cost < hidden.cost < WARN
+    assert hidden.fix.text == "hidden size 2816" and hidden.fix.case.model.hidden_size == 2816  # 22 x 128; 2944 is slower
+    assert expert.fix.text == "expert width 2816" and 0 < expert.cost < hidden.cost < WARN
+    assert hidden.fix.large and hidden.fix.step < 0
 
 
 def gpt_2_and_its_vocabulary():
@@ -138,10 +159,13 @@ def gpt_2_and_its_vocabulary():
 def twenty_eight_heads():
     """vLLM issue 11797."""
     found = checklist(case_of("qwen2.5-7b", tp=8, context=1024))
-    assert statuses(found) == ["not modelled", "fail", *["not modelled"] * 2, *["not applicable"] * 2, "not modelled"]
+    assert statuses(found) == ["not modelled", "break", *["not modelled"] * 2, *["not applicable"] * 2, "not modelled"]
     finding = the(found, 2, "heads")
     assert finding.value == "28 query heads over 8 GPUs" and finding.cost is None and finding.fix.step is None
-    fixed = finding.fix.case
+    server, model = finding.fixes
+    assert server.text == "--attention tp=4,dp=2 --ffn tp=4,dp=2; nearest: tp=4"  # 4 key-value heads: not 7, not 14
+    assert model.text == "32 query heads (or 24 query heads)" and len(finding.refused_by) == 3
+    fixed = server.case
     assert fixed.attention.gpus == fixed.ffn.gpus == 8 and 28 % fixed.attention.tp == 0 and seconds(fixed) > 0
     assert found.verdicts[0].reason.endswith("attention tp must divide query heads = 28, got 8")
 
@@ -149,9 +173,13 @@ def twenty_eight_heads():
 def ten_key_value_heads():
     found = checklist(case_of("phi-4", tp=8))
     finding = the(found, 2, "heads")
-    assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "fail"
-    tp = finding.fix.case.attention.tp
-    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0)
+    assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "break"
+    server, model = finding.fixes
+    tp = server.case.attention.tp
+    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0) and server.text.endswith("nearest: tp=5 or tp=10")
+    assert model.text == "8 key-value heads (or 4 key-value heads)"
+    some = the(checklist(replace(found.case, engine="trtllm")), 2, "heads")  # gives some GPUs one more
+    assert some.status == "warn" and [r.engine.split()[0] for r in some.refused_by] == ["vLLM", "SGLang"]
 
 
 def experts_over_three():
@@ -162,8 +190,9 @@ def experts_over_three():
     assert statuses(found)[:4] == ["not modelled"] * 4
 
 
-ANCHORS = [qwen_72b, qwen_235b_in_fp8, deepseek_in_four_stages, deepseek_over_sixteen, llama_on_one_gpu, gpt_oss_on_one_gpu,
-           gpt_2_and_its_vocabulary, twenty_eight_heads, ten_key_value_heads, experts_over_three]  # fmt: skip
+ANCHORS = [qwen_72b, qwen_235b_in_fp8, a_dense_model_three_times_as_deep, deepseek_in_four_stages, deepseek_over_sixteen,
+           llama_on_one_gpu, gpt_oss_on_one_gpu, gpt_2_and_its_vocabulary, twenty_eight_heads, ten_key_value_heads,
+           experts_over_three]  # fmt: skip
 
 
 @pytest.mark.parametrize("anchor", ANCHORS, ids=lambda anchor: anchor.__name__)
@@ -180,16 +209,17 @@ def no_tile_of_128(patch):
 
 
 def no_scale_blocks(patch):
-    patch.setattr("hwdesign.advice.widths.width_tiers", lambda width, ways, precision: hw.width_tiers(width, ways, "bf16"))
+    left = tuple(rule for rule in breaks.rules() if "fp8_128x128" not in rule.formats)
+    patch.setattr(breaks, "rules", lambda: left)
 
 
 def a_band_of_half(patch):
     low, high = shapes.aspect_band()
-    patch.setattr(shapes, "aspect_band", lambda: (low / 2, high / 2))
+    patch.setattr(shapes, "aspect_band", lambda experts: (low / 2, high / 2))
 
 
 def copies_are_not_counted(patch):
-    patch.setattr(rules, "_copies", lambda case: 1.0)
+    patch.setattr(plan_rules, "_copies", lambda case: 1.0)
 
 
 def stages_are_not_compared(patch):
@@ -213,7 +243,7 @@ def no_data_parallel_plans(patch):
         (no_tile_of_128, gpt_2_and_its_vocabulary),
         (no_scale_blocks, qwen_72b),
         (no_scale_blocks, qwen_235b_in_fp8),
-        (a_band_of_half, qwen_235b_in_fp8),
+        (a_band_of_half, a_dense_model_three_times_as_deep),
         (copies_are_not_counted, deepseek_over_sixteen),
         (stages_are_not_compared, deepseek_in_four_stages),
         (plans_are_not_refused, ten_key_value_heads),
@@ -223,7 +253,7 @@ def no_data_parallel_plans(patch):
 def test_an_anchor_sees_a_rule_that_is_changed(mutant, anchor, monkeypatch):
     anchor()
     mutant(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, KeyError)):
         anchor()
 
 
@@ -272,7 +302,7 @@ def test_a_cost_is_what_the_fix_saves():
         saved = 1 - seconds(finding.fix.case) / seconds(found.case)
         assert finding.cost == pytest.approx(saved, rel=1e-9) and saved >= WARN, finding
         assert finding.fix.step == pytest.approx(-saved, rel=1e-9) and finding.fix.before is found.case
-        assert finding.status == ("fail" if saved >= 0.20 else "warn")
+        assert finding.status == ("fail" if saved >= 0.20 and finding.dimension != "cache" else "warn")
 
 
 def test_depth_costs_what_a_wider_sibling_saves_outside_of_attention():
@@ -288,7 +318,7 @@ def test_depth_costs_what_a_wider_sibling_saves_outside_of_attention():
 
 @pytest.mark.parametrize(("name", "width", "good"), [("qwen2.5-72b", 29568, 29696), ("phi-4", 17920, 18432)])
 def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, width, good):
-    case = case_of(name, recipe="fp8_block", tp=8, batch=256, context=1024)
+    case = case_of(name, recipe="fp8", tp=8, batch=256, context=1024)
     finding = the(judged(case), 2, "feed-forward width")
 
     def ffn(width):
@@ -296,37 +326,122 @@ def test_a_width_costs_what_its_parameters_would_save_at_the_good_one(name, widt
         load = {"batch": case.batch, "context": case.context, "attention": case.attention, "ffn": case.ffn}
         return float(hw.decode_step(replace(case.model, blocks=blocks), case.device, case.recipe, **load).terms["ffn"])
 
-    assert finding.fix.text == f"feed-forward width {good}"
+    assert finding.fix is None or finding.fix.step <= 0.001
     assert finding.cost == pytest.approx((ffn(width) - ffn(good) * width / good) / seconds(case), rel=1e-9) and finding.cost > 0
 
 
+def dealt(layers, stages, engine):
+    """Layers of each stage, as the engines' own code deals them."""
+    each, left = divmod(layers, stages)
+    split = [each] * stages
+    for i in range(left):
+        split[{"vllm": -2 - i, "sglang": -1 - i, "trtllm": i}[engine]] += 1
+    return split
+
+
 def idle(case):
-    """Share of the time that the GPUs of the stages wait for the slowest, in the first chunk of a prompt."""
-    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1), "batch": case.attention.dp}
-    each, left = divmod(len(case.model.blocks), case.attention.pp)
-    split = [each] * case.attention.pp
-    for stage in range(2, left + 2):  # as vLLM's get_pp_indices does
-        split[-stage] += 1
-    sizes = [min(8192, case.context)]
-    times, _ = stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, **plans)
-    return float(1 - times.mean() / times.max())
+    """Share of the time that the GPUs of the stages wait for the slowest: in a prompt, by its chunks, and in a decode step, by
+    models that have the layers of a stage alone.
+    """
+    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1)}
+    stages = case.attention.pp
+    split = case.split or dealt(len(case.model.blocks), stages, case.engine.name)
+    sizes = [8192] * (case.prompt // 8192) + [case.prompt % 8192] * (case.prompt % 8192 > 0)
+    prompt, _ = stage_times(case.model, case.device, case.recipe, sizes=sizes, split=split, batch=case.attention.dp, **plans)
+
+    def alone(start, end):
+        load = {"batch": -(-case.batch // stages), "context": case.context, **plans}
+        part = replace(case.model, blocks=case.model.blocks[start:end])
+        return float(hw.decode_step(part, case.device, case.recipe, **load).seconds)
+
+    ends = np.cumsum([0, *split]).tolist()
+    last, before, both = alone(ends[-2], ends[-1]), alone(ends[-3], ends[-2]), alone(ends[-3], ends[-1])
+    head = last + before - both
+    token = np.array([alone(start, end) - head for start, end in itertools.pairwise(ends)])
+    token[-1] += head
+    return {use: float(1 - t.mean() / t.max()) for use, t in (("prefill", prompt.sum(axis=0)), ("decode", token))}
 
 
 def test_stages_cost_what_their_gpus_wait():
     for found, finding in found_in(6):
-        assert finding.cost == pytest.approx(idle(found.case), rel=1e-9)
-        assert idle(finding.fix.case) < finding.cost
-    assert f" {100 * idle(found.case):.1f} %" in found.verdicts[5].reason
+        waits = idle(found.case)
+        assert min(abs(finding.cost / wait - 1) for wait in waits.values()) < 1e-6, finding
+        said = " and ".join(f"{100 * waits[use]:.1f} %" for use in ("prefill", "decode"))
+        assert said == " and ".join(f"{x} %" for x in re.findall(r"([0-9.]+) %", found.verdicts[5].reason)[:2])
+        for fix in finding.fixes:
+            assert max(idle(fix.case).values()) < max(waits.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "imbalance"),
+    [
+        ("gemma-3-27b", 16, 1.15),
+        ("nemotron-3-nano-30b-a3b", 8, 1.19),
+        ("nemotron-3-nano-30b-a3b", 16, 1.94),
+        ("llama-3.3-nemotron-super-49b", 4, 1.55),
+        ("llama-3.1-70b", 16, 1.01),
+    ],
+)
+def test_waits_in_a_long_prompt_are_those_of_chapter_6(name, stages, imbalance):
+    """Its table of five models: 131,072 tokens, FP8 on H100s, equally many layers to a stage, the first ones more."""
+    case = case_of(name, recipe="fp8", engine="trtllm", context=131_072, batch=1, pp=stages)
+    wait = rules.regular_layers(case, LIMITS).reason.partition("GPUs wait ")[2].partition(" %")[0]
+    assert float(wait) / 100 == pytest.approx(1 - 1 / imbalance, abs=0.005)
+
+
+def test_the_prompt_that_the_load_names_is_judged():
+    case = case_of("gemma-3-27b", recipe="fp8", engine="trtllm", context=8192, pp=8)
+    short, long = (idle(replace(case, prompt=prompt))["prefill"] for prompt in (8192, 131_072))
+    for prompt, wait in ((None, short), (8192, short), (131_072, long), (20_000, None)):
+        wait = wait or idle(replace(case, prompt=20_000))["prefill"]
+        reason = rules.regular_layers(replace(case, prompt=prompt), LIMITS).reason
+        assert f"wait {100 * wait:.1f} % of the time in prefill" in reason
+    assert short < 0.06 < 0.11 < long  # chapter 6: uneven for long prompts
+    huge = rules.regular_layers(replace(case, prompt=10**12), LIMITS).reason  # in a thousand chunks, not a hundred million
+    assert "of the time in prefill" in huge
+
+
+CUTS = {"vllm": "15, 15, 16, 15", "sglang": "15, 15, 15, 16", "trtllm": "16, 15, 15, 15"}
+
+
+@pytest.mark.parametrize(("engine", "split"), CUTS.items())
+def test_stages_are_cut_as_the_engine_cuts(engine, split):
+    reason = rules.regular_layers(case_of("deepseek-r1", engine=engine, tp=8, pp=4), LIMITS).reason
+    assert reason.startswith(f"layers: 61 in stages of {split};")
+
+
+def test_a_model_that_a_search_made_irregular_gets_the_repair_of_chapter_6():
+    """48 layers with attention and 32 without, in periods of five, all of one width."""
+    for stages in (8, 16):
+        finding = the(judged(case_of("llama-3.3-nemotron-super-49b", recipe="fp8", context=131_072, pp=stages)), 6, "layers")
+        (fix,) = finding.fixes
+        assert fix.text == f"80 layers in {stages} equal stages: 48 x GQA + dense, 32 x dense" and not fix.large
+        bare = [block.mixer is None for block in fix.case.model.blocks]
+        assert bare == bare[: 80 // stages] * stages and bare.count(True) == 32
+
+
+def test_other_cuts_are_offered_where_they_gain_something_and_are_enough():
+    llama = judged(case_of("llama-3.1-70b", device="GB300", recipe="nvfp4", context=131_072, pp=4))
+    assert "cut by time" not in llama.verdicts[5].reason  # 80 equal layers, and the head too small for a cut
+    nano = judged(case_of("nemotron-3-nano-30b-a3b", recipe="fp8", context=131_072, pp=16))  # 6 layers of attention, 16 stages
+    left = float(nano.verdicts[5].reason.partition("they wait ")[2].partition(" %")[0])
+    assert left > 20 and not any(fix.place == "server" for f in findings(nano, 6) for fix in f.fixes)
+
+
+@pytest.mark.parametrize("split", [(31, 31), (20, 20, 20, 3), (62, 0, 0, 0)])
+def test_a_split_holds_every_layer_once(split):
+    with pytest.raises(ValueError, match="split"):
+        replace(case_of("gemma-3-27b", recipe="fp8", pp=4), split=split)
 
 
 def others(case, guideline):
-    """Plans that a guideline compares on the same GPUs, found here; those of the case must fit if its own do."""
+    """Plans that a guideline compares on the same GPUs and the engine runs, found here; they must fit if its own do."""
     pairs = []
     for pair in hw.layouts(case.model, case.gpus // case.attention.pp):
         attention, ffn = (replace(plan, pp=case.attention.pp) for plan in pair)
         spread = case.ffn.dp > 1 or (ffn.tp, ffn.ep) == (case.ffn.tp, case.ffn.ep)
         pairs += [(attention, ffn)] if (attention == case.attention if guideline == 5 else spread) else []
-    return pairs
+    return [(a, f) for a, f in pairs if breaks.loads(replace(case, attention=a, ffn=f))]
 
 
 def is_compared(case, guideline):
@@ -356,8 +471,8 @@ def test_a_copy_of_the_model_on_each_gpu_is_compared_with_plans_that_share_it():
     dense = the(judged(case_of("llama-3.1-70b", recipe="fp8", dp=8, batch=8)), 7, "attention plan")
     assert dense.value == "dp=8" and (dense.fix.case.attention, dense.fix.case.ffn) == (hw.Plan(tp=8), hw.Plan(tp=8))
     case = case_of("qwen3-30b-a3b", recipe="fp8", tp=2, dp=4, batch=1, context=262_144)
-    sparse = the(judged(case), 7, "attention plan").fix.case
-    assert sparse.ffn == case.ffn == hw.Plan(tp=2, dp=4) and sparse.attention.dp < 4
+    sparse = judged(case).verdicts[6]  # copies of the experts alone: nobody runs that
+    assert sparse.status == "ok" and "a plan that no named engine runs would save" in sparse.reason
 
 
 # Variants: each fix is applied --------------------------------------------------------------------------------------------
@@ -424,7 +539,7 @@ def drawn(seed):
 def test_the_variants_meet_every_guideline():
     every = [f for seed in SEEDS for f in judged(drawn(seed)).findings]
     counts = {g: sum(f.guideline == g and f.fix is not None for f in every) for g in GUIDELINES}
-    assert len(every) >= 100 and min(counts.values()) >= 1, counts
+    assert len(every) >= 90 and min(counts.values()) >= 1, counts
     cases = [drawn(seed) for seed in SEEDS]
     assert sum(case.refusal is None for case in cases) >= 35 and any(case.refusal for case in cases)
     assert {True, False} == {bool(case.breakdown.feasible) for case in cases if not case.refusal}
@@ -437,11 +552,16 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
     assert [v.status for v in found.verdicts] == [v.status for v in verdicts(case, LIMITS)]
     for finding in found.findings:
         assert SEVERITY[finding.status] and (finding.cost is None or 0 <= finding.cost < 1)
-        if not (fix := finding.fix):
-            continue
+        assert len(finding.fixes) <= 2 and len({fix.place for fix in finding.fixes}) == len(finding.fixes)
+    for finding, fix in [(f, fix) for f in found.findings for fix in f.fixes]:
         after = verdicts(fix.case, LIMITS)
-        old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
-        assert {f.value for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension} <= old, finding
+        left = [f for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension]
+        if finding.status == "break":  # what engines refuse is gone; a cost may be left
+            assert "break" not in {f.status for f in left} or len(findings(found, finding.guideline, finding.dimension)) > 1
+        else:
+            old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
+            assert {f.value for f in left} <= old, finding
+            assert finding.cost is None or finding.guideline in (3, 6) or fix.step <= 0.001
         worse = [(b.guideline, b.status, a.status) for b, a in zip(found.verdicts, after, strict=True)
                  if SEVERITY[a.status] > SEVERITY[b.status] and b.status != "not modelled"]  # fmt: skip
         assert list(fix.worsens) == worse
@@ -449,18 +569,34 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
         assert (fix.case.batch, fix.case.context, fix.case.device) == (case.batch, case.context, case.device)
         if case.breakdown and case.breakdown.feasible:
             assert fix.case.breakdown.feasible
-        assert fix.parameters == fix.case.model.parameters / case.model.parameters - 1 and fix.width >= 0
-        assert finding.guideline == 2 or abs(fix.parameters) <= 0.15
+        assert fix.parameters == fix.case.model.parameters / case.model.parameters - 1
+        assert abs(fix.parameters) <= 0.15 and fix.large == (abs(fix.parameters) > 0.02)
+        assert fix.place == ("model" if fix.case.model != case.model else "server")
 
 
 def test_what_stays_of_a_fix_is_as_it_was():
     """Each fix changes what its guideline is about, and nothing else."""
-    free = {1: {"model"}, 2: {"model", "attention", "ffn"}, 3: {"model"}, 4: {"recipe"}, 5: {"ffn"}, 6: {"model"},
-            7: {"attention", "ffn"}}  # fmt: skip
+    free = {1: [{"model"}], 2: [{"model"}, {"attention", "ffn"}, {"model", "attention", "ffn"}], 3: [{"model"}],
+            4: [{"recipe"}, {"recipe", "cache"}], 5: [{"ffn"}], 6: [{"model"}, {"split"}], 7: [{"attention", "ffn"}]}  # fmt: skip
     for found, finding in found_in(*free):
-        fields = ("model", "recipe", "attention", "ffn")
-        moved = {name for name in fields if getattr(finding.fix.case, name) != getattr(found.case, name)}
-        assert moved and moved <= free[finding.guideline], finding
+        fields = ("model", "recipe", "cache", "attention", "ffn", "split", "batch", "context", "prompt", "engine")
+        for fix in finding.fixes:
+            moved = {name for name in fields if getattr(fix.case, name) != getattr(found.case, name)}
+            assert moved and any(moved <= free_ for free_ in free[finding.guideline]), finding
+            assert ("cache" in moved) == (finding.dimension == "cache")
+            assert finding.guideline != 4 or finding.dimension == "cache" or fix.case.cache == found.case.cache
+
+
+def test_no_fix_of_a_cost_slows_the_step():
+    """More than by a tenth of a per cent; and none is another model."""
+    for found in [judged(case_of(name, **setting)) for name, setting in SETTINGS] + [judged(drawn(seed)) for seed in SEEDS]:
+        for finding in found.findings:
+            for fix in finding.fixes if finding.guideline in (1, 3, 4, 6) else ():
+                assert fix.step <= 1e-3 and abs(fix.parameters) <= 0.15, finding
+    case = case_of("gemma-3-27b", recipe="fp8", batch=8, context=131_072, pp=16)
+    slower = replace(case, model=shapes.regular(case.model, 16))
+    assert len(slower.model.blocks) == 64 and seconds(slower) > 1.1 * seconds(case)  # 16 layers see all tokens, not 10
+    assert the(judged(case), 6, "layers").fix is None
 
 
 def test_experts_that_no_plan_leaves_whole_are_widened_as_little_as_can_be():
@@ -473,24 +609,32 @@ def test_experts_that_no_plan_leaves_whole_are_widened_as_little_as_can_be():
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv", "head_dim", "tp", "more"),
+    ("heads", "kv", "head_dim", "tp", "good"),
     [
-        (9, 3, 64, 1, 12),  # groups of three: 12 x 64 = 6 x 128, and 10 x 64 = 5 x 128 is no multiple of three
-        (9, 1, 192, 3, 12),  # a multiple of the GPUs, too: 10 x 192 = 15 x 128 leaves 3.33 heads
-        (20, 20, 96, 4, 32),  # each with a key-value head of its own: 8 x 96 = 6 x 128
-        (40, 8, 80, 2, 48),  # 24 x 80 = 15 x 128, in sixes
+        (9, 3, 64, 1, {6, 12}),  # groups of three: 6 x 64 = 3 x 128, and 8 x 64 = 4 x 128 is no multiple of three
+        (9, 1, 192, 3, {6, 12}),  # a multiple of the GPUs, too: 8 x 192 = 12 x 128 leaves 2.67 heads
+        (20, 20, 96, 4, {16, 32}),  # each with a key-value head of its own: 16 x 96 = 12 x 128
+        (40, 8, 80, 2, {32, 48}),  # 16 x 80 = 10 x 128, and groups of eight
     ],
 )
-def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp, more):
-    good = SelfAttention(num_heads=kv * tp, num_kv_heads=kv, head_dim=128)  # stands first, and stays
-    mixers = good, SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=head_dim)
+def test_query_heads_come_in_groups_that_the_gpus_divide(heads, kv, head_dim, tp, good):
+    whole = SelfAttention(num_heads=kv * tp, num_kv_heads=kv, head_dim=128)  # stands first, and stays
+    mixers = whole, SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=head_dim)
     blocks = tuple(Block(mixer=mixer, ffn=DenseFFN(width=4096)) for mixer in mixers)
     model = hw.Model(name="odd", hidden_size=1024, vocab_size=32768, blocks=blocks)
     case = Case(model=model, device="H100_SXM", recipe="bf16", attention=hw.Plan(tp=tp), ffn=hw.Plan(tp=tp))
     (finding,) = [f for f in judged(case).verdicts[1].findings if f.dimension == "query heads"]
     first, new = (block.mixer for block in finding.fix.case.model.blocks)
-    assert first == good and (new.num_heads, new.num_kv_heads) == (more, more if kv == heads else kv)
-    assert finding.fix.text == f"{more} query heads" and finding.fix.width == pytest.approx(more / heads - 1)
+    assert first == whole and new.num_heads in good and new.num_kv_heads == (new.num_heads if kv == heads else kv)
+    assert finding.fix.text == f"{new.num_heads} query heads" and finding.fix.width == pytest.approx(new.num_heads / heads - 1)
+
+
+def test_heads_of_an_odd_size_may_become_heads_of_128():
+    block = Block(mixer=SelfAttention(num_heads=41, num_kv_heads=41, head_dim=100), ffn=DenseFFN(width=11008))
+    model = hw.Model(name="odd", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32)
+    finding = the(checklist(Case(model=model, device="H100_SXM", recipe="bf16")), 2, "query heads")
+    assert finding.value == "4100" and finding.status == "warn"
+    assert finding.fix.text == "32 query heads of 128" and finding.fix.step <= 0.001  # 4096; 32 of 100 are 3200
 
 
 def test_a_head_count_is_no_width():
@@ -516,48 +660,131 @@ def test_a_plan_that_cannot_run_gets_one_that_can_even_if_none_fits():
 # Stages and the head ------------------------------------------------------------------------------------------------------
 
 
-def cuts_told(found):
-    """Splits that the reason of guideline 6 names as free, and the share that it says they leave."""
-    said, _, left = found.verdicts[5].reason.partition("cuts after layers ")[2].partition(" are free and leave ")
-    ends = [0, *map(int, said.split(", ")), len(found.case.model.blocks)]
-    return np.diff(ends).tolist(), float(left.rstrip("%")) / 100
+def head_case(name, **more):
+    return case_of(name, **{"device": "GB200", "recipe": "nvfp4", "pp": 4, "context": 128, "batch": 4} | more)
 
 
 @pytest.mark.parametrize(("name", "split"), [("gpt2", (3, 3, 3, 3)), ("qwen2.5-72b", (20,) * 4)])
 def test_the_head_makes_the_last_of_equal_stages_long_and_only_other_cuts_help(name, split):
-    found = judged(case_of(name, device="GB200", recipe="nvfp4", pp=4, context=128))
-    finding = the(found, 6, "last stage")
-    assert finding.value == f"the head besides {split[-1]} layers" and finding.fix is None
-    assert finding.cost == pytest.approx(idle(found.case), rel=1e-9) and finding.cost >= WARN
-    if "free" in found.verdicts[5].reason:
-        cuts, left = cuts_told(found)
-        times, _ = stage_times(found.case.model, "GB200", "nvfp4", sizes=[128], split=cuts)
-        assert left == pytest.approx(float(1 - times.mean() / times.max()), abs=5e-4) and left < finding.cost
+    found = judged(head_case(name))
+    finding, waits = the(found, 6, "last stage"), idle(found.case)
+    assert finding.value == f"the head besides {split[-1]} layers"
+    assert finding.cost == pytest.approx(max(waits.values()), rel=1e-6) and finding.cost >= WARN
+    cut = re.search(r"cut by time into ([0-9, ]+) they wait ([0-9.]+) %", found.verdicts[5].reason)
+    if cut:
+        cuts = tuple(map(int, cut[1].split(", ")))
+        left = max(idle(replace(found.case, split=cuts)).values())
+        assert float(cut[2]) / 100 == pytest.approx(left, abs=5e-4) and left < finding.cost
         assert cuts[-1] < split[-1] and sum(cuts) == sum(split)
-    assert ("free" in found.verdicts[5].reason) == (name == "qwen2.5-72b")
+        assert bool(finding.fix) == (left < WARN) and (not finding.fix or finding.fix.case.split == cuts)
+    assert bool(cut) == (name == "qwen2.5-72b")
 
 
 def test_a_short_last_stage_that_leaves_room_for_the_head_is_not_blamed():
-    found = judged(case_of("gemma-3-27b", recipe="fp8_block", pp=4, context=1024))  # 15, 16, 16, 15 and 262208 rows
-    equal = replace(found.case, model=shapes.regular(found.case.model, 4))
-    assert idle(equal) > idle(found.case) and found.verdicts[5].status == "ok"
-    longer = the(judged(replace(found.case, context=8192)), 6, "layers")  # in which the head weighs less
-    assert longer.status == "warn" and longer.fix.text.startswith("60 layers in 4 equal stages: 52 x GQA, window 1024")
+    case = head_case("gemma-3-27b", device="H100_SXM", recipe="fp8_block", batch=256, context=1024)  # 15, 16, 16, 15
+    equal = replace(case, model=shapes.regular(case.model, 4))
+    for use, wait in idle(case).items():
+        assert idle(equal)[use] > wait / 2
+    assert not findings(judged(case), 6, "layers")
 
 
 def test_stages_that_differ_are_blamed_though_no_equal_ones_fit():
-    found = judged(case_of("deepseek-r1", device="H200", recipe="fp8", pp=6, batch=601))  # 63 or more layers are too many
+    fits, too_many = 1, 4096  # the largest batch that fits; 63 or more layers are then too many
+    while too_many - fits > 1:
+        case = case_of("deepseek-r1", device="H200", recipe="fp8", pp=6, batch=(fits + too_many) // 2)
+        fits, too_many = (case.batch, too_many) if case.breakdown.feasible else (fits, case.batch)
+    found = judged(replace(case, batch=fits))
     finding = the(found, 6, "layers")
-    assert found.case.breakdown.feasible and finding.fix is None and finding.status == "warn"
+    assert found.case.breakdown.feasible and finding.status == "warn"
+    assert not any(fix.place == "model" for fix in finding.fixes)
     assert change(found.case, model=shapes.regular(found.case.model, found.case.attention.pp)) is None
 
 
 def test_equal_stages_are_a_fix_though_the_head_stays():
-    found = judged(case_of("nemotron-3-nano-30b-a3b", device="GB300", recipe="nvfp4", pp=4, context=1024))
+    found = judged(case_of("nemotron-3-nano-30b-a3b", device="GB300", recipe="nvfp4", context=131_072, pp=4))
     finding = the(found, 6, "layers")
-    assert finding.value == "52 in stages of 13, 13, 13, 13" and finding.fix.text.startswith("48 layers in 4 equal stages: 20 x")
-    (left,) = verdicts(finding.fix.case, LIMITS)[5].findings
-    assert left.dimension == "last stage" and left.cost < finding.cost
+    model = finding.fixes[-1]
+    assert finding.value == "52 in stages of 13, 13, 13, 13" and model.text.startswith("48 layers in 4 equal stages: 20 x")
+    assert {f.dimension for f in verdicts(model.case, LIMITS)[5].findings} <= {"last stage"}
+
+
+# Formats ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cache", ["fp8", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "saved"),  # with an FP8 cache in both
+    [("olmo-2-7b", 0.000), ("gpt-neox-20b", 0.029), ("phi-4", 0.031), ("llama-3.1-8b", 0.007), ("qwen3-0.6b", -0.067),
+     ("llama-3.1-70b", 0.127), ("qwen2.5-72b", 0.131), ("qwen3-30b-a3b", 0.192), ("mixtral-8x7b", 0.30),
+     ("qwen3-235b-a22b", 0.35)],
+)  # fmt: skip
+def test_a_recipe_is_judged_with_one_format_of_the_cache(name, saved, cache):
+    """A reader's own comparison of NVFP4 with BF16, eight GB300s, 64 sequences of 8192 tokens; a BF16 cache dilutes the gain."""
+    case = replace(case_of(name, device="GB300", recipe="bf16", tp=8), cache=cache)
+    new = replace(case, recipe="nvfp4")
+    assert new.cache == case.cache and new.recipe.weights.name == "nvfp4"
+    gain = case.gain(new)
+    assert gain == pytest.approx(saved, abs=0.006) if cache == "fp8" else abs(gain) <= abs(saved) + 0.005
+    recipes = findings(judged(case), 4, "recipe")
+    assert bool(recipes) == (gain >= WARN) and all(f.cost == pytest.approx(gain, rel=1e-9) for f in recipes)
+
+
+def test_a_cache_in_fp8_is_a_finding_of_its_own():
+    """Half the bytes of what attention reads; the server chooses it, and it is warned of at most."""
+    found = judged(case_of("olmo-2-7b", device="GB300", recipe="bf16", tp=8))
+    finding = the(found, 4, "cache")
+    assert finding.cost == pytest.approx(0.301, abs=0.001) and finding.status == found.verdicts[3].status == "warn"
+    assert (finding.value, finding.fix.text, finding.fix.place) == ("bf16", "cache fp8", "server")
+    assert finding.fix.case.recipe.weights == found.case.recipe.weights and finding.fix.case.cache.name == "fp8"
+    assert not findings(judged(finding.fix.case), 4)
+    small = judged(case_of("llama-3.1-8b", device="H100_SXM", recipe="fp8", batch=1))
+    assert "a cache in fp8 would add 1.9 %" in small.verdicts[3].reason and not findings(small, 4)
+    for case in (case_of("llama-3.1-8b", device="A100_SXM"), replace(found.case, cache="fp8")):  # no FP8 math; FP8 already
+        assert "cache" not in judged(case).verdicts[3].reason
+
+
+def test_published_scores_stand_beside_the_gain():
+    """Model cards: NVIDIA's of R1-0528 and Qwen3.6, ISTA's of Llama-3.1-8B; arXiv 2509.25149."""
+    r1 = judged(case_of("deepseek-r1", device="GB300", tp=8)).verdicts[3].reason
+    assert "nvfp4 saves" in r1 and "(published, fp8 to nvfp4: -0.8 points of MMLU-Pro in DeepSeek-R1-0528, " in r1
+    assert "+0.0 points of MMLU-Pro in 12B hybrid" in r1
+    qwen = judged(case_of("qwen3-30b-a3b", device="GB300")).verdicts[3].reason
+    assert "bf16 to nvfp4: -0.6 points of MMLU-Pro in Qwen3.6-35B-A3B, -5.8 points of MMLU in Llama-3.1-8B rounded" in qwen
+    llama = judged(case_of("llama-3.1-8b", batch=16, context=1024)).verdicts[3].reason
+    assert "no published score from bf16 to fp8" in llama
+
+
+def test_weights_alone_in_few_bits_are_a_stand_in_and_said_to_be():
+    oss = judged(case_of("gpt-oss-120b", device="H200")).verdicts[3].reason
+    assert oss.startswith(
+        "mxfp4_w4a16 on H200; weights of 4 bits are expanded to BF16 in the kernel (Marlin or Triton), timed as "
+    )
+    assert "a BF16 kernel that reads 4-bit weights: a stand-in, no table times it" in oss and "weights alone" not in oss
+    few, many = (judged(case_of("llama-3.1-8b", recipe="fp8", batch=batch, context=1024)) for batch in (1, 512))
+    assert "weights alone in four bits (w4a16) would save" in few.verdicts[3].reason and not findings(few, 4, "recipe")
+    assert "w4a16" not in many.verdicts[3].reason  # a BF16 kernel multiplies more slowly than FP8
+    blackwell = judged(case_of("llama-3.1-8b", device="GB300", recipe="nvfp4", batch=1, context=1024)).verdicts[3].reason
+    assert "weights alone" not in blackwell  # it multiplies four bits
+    ampere = the(judged(case_of("llama-3.1-8b", device="A100_SXM", batch=16, context=1024)), 4, "recipe")
+    assert (ampere.fix.text, ampere.rule) == ("recipe w4a16", "weights of fewer bits, expanded to BF16 in the kernel")
+
+
+# Depth --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [n for n in config.names() if shapes.has_experts(config.load(n))])
+def test_no_trained_mixture_of_experts_is_called_too_deep(name):
+    for ways in ({}, {"tp": 8}):
+        verdict = judged(case_of(name, device="GB300", recipe="nvfp4", **ways)).verdicts[2]
+        assert verdict.status == "ok" and "trained mixtures of experts: 43 to 128" in verdict.reason
+
+
+def test_a_ratio_says_which_layers_it_counts():
+    nano = judged(case_of("nemotron-3-nano-30b-a3b", recipe="fp8")).verdicts[2].reason
+    assert nano.startswith("hidden size 2688 over 29 layers of a mixer and a feed-forward part (52 in the config) is 93;")
+    assert round(2688 / 29) == 93
+    llama = judged(case_of("llama-3.1-8b")).verdicts[2].reason
+    assert llama.startswith("hidden size 4096 over 32 layers is 128;")
 
 
 # Siblings -----------------------------------------------------------------------------------------------------------------
@@ -684,12 +911,13 @@ def test_a_refusal_says_as_data_what_does_not_divide(name, ways, part):
     refusal = case_of(name, recipe="fp8", **ways).refusal
     assert isinstance(refusal, PlanError) and refusal.part == part and refusal.size % refusal.ways
     assert str(refusal) == f"{refusal.what} must divide {part} = {refusal.size}, got {refusal.ways}"
-    verdict = rules.wide_experts(case_of(name, recipe="fp8", **ways), LIMITS)
+    verdict = plan_rules.wide_experts(case_of(name, recipe="fp8", **ways), LIMITS)
     experts = any(isinstance(b.ffn, MoE) for b in config.load(name).blocks)
     assert verdict.status == ("warn" if part == "experts" else "not modelled" if experts else "not applicable")
 
 
 def test_models_that_bands_are_taken_from_are_the_shipped_ones_as_they_are_counted():
+    assert len({row["model"] for row in shapes.trained_models()}) == len(shapes.trained_models()) == 31
     rows = {row["model"]: row for row in shapes.compared_models()}
     assert len(rows) == len(shapes.compared_models()) == 20 and set(rows) <= set(config.names())
     for name, row in rows.items():
@@ -698,10 +926,25 @@ def test_models_that_bands_are_taken_from_are_the_shipped_ones_as_they_are_count
         experts = {(b.ffn.num_experts, b.ffn.top_k, b.ffn.width) for b in model.blocks if isinstance(b.ffn, MoE)}
         listed = (row["experts"], row["experts_per_token"], row["expert_width"])
         assert experts == ({listed} if row["experts"] else set()) and (row["experts"] or listed == (None, None, None))
-        assert experts or shapes.depth(model) == row["layers"]
+        assert shapes.depth(model) == row["depth"] and (experts or row["depth"] == row["layers"])
         text = (ROOT / "hwdesign" / "models" / "configs" / f"{name}.json").read_text(encoding="utf-8")
         assert row["source"] == json.loads(text)["_source"]
     assert [round(x) for x in shapes.aspect_band()] == [87, 140]
+    assert shapes.aspect_band(experts=True) == (2048 / 48, 4096 / 32)  # Qwen3-30B-A3B, Mixtral-8x7B
+
+
+@pytest.mark.parametrize(
+    ("name", "headline", "hidden", "layers"),  # in billions, by the vendor's name or card
+    [("kimi-k2", 1026, 7168, 61), ("qwen3-coder-480b-a35b", 480, 6144, 62), ("minimax-m2.5", 229, 3072, 62),
+     ("glm-5", 744, 6144, 78), ("qwen3.5-397b-a17b", 396, 4096, 60), ("qwen3.5-35b-a3b", 35, 2048, 40),
+     ("llama-4-maverick", 401, 5120, 48),
+     ("nemotron-3-super-120b-a12b", 121, 4096, 88), ("mimo-v2-flash", 309, 4096, 48), ("gemma-4-26b-a4b", 25, 2816, 30)],
+)  # fmt: skip
+def test_mixtures_that_somebody_trained(name, headline, hidden, layers):
+    row = next(row for row in shapes.trained_models() if row["model"] == name)
+    assert (round(row["parameters"] / 1e9), row["hidden_size"], row["layers"]) == (headline, hidden, layers)
+    assert row["experts"] and not row["book"] and row["source"].startswith("PyPI wheel aiconfigurator-core 0.12.0")
+    assert row["depth"] == (48 if name.startswith("nemotron") else layers)  # 40 Mamba-2 and 8 attention, 40 experts
 
 
 def test_a_config_that_is_added_moves_no_verdict_and_no_rule_of_the_game(monkeypatch):
@@ -712,7 +955,7 @@ def test_a_config_that_is_added_moves_no_verdict_and_no_rule_of_the_game(monkeyp
     names, load = [*config.names(), "deep"], config.load
     monkeypatch.setattr(config, "names", lambda: names)
     monkeypatch.setattr(config, "load", lambda name: deep if name == "deep" else load(name))
-    for remembered in (shapes.aspect_band, shapes.compared_models, game.shipped_bands):
+    for remembered in (shapes.aspect_band, shapes.trained_models, shapes.compared_models, game.shipped_bands):
         remembered.cache_clear()
     assert (shapes.aspect_band(), game.shipped_bands()) == bands
     assert verdicts(case, LIMITS) == before
@@ -742,14 +985,14 @@ def test_limits_refuse_what_is_no_share(values, says):
 
 
 def test_limits_decide_the_status():
-    case = case_of("llama-3.1-8b", recipe="bf16", batch=256, context=1024)  # FP8 would save 23 %
-    for limits, status in ((Limits(), "fail"), (Limits(fail=0.3), "warn"), (Limits(warn=0.25, fail=0.3), "ok")):
+    case = case_of("llama-3.1-8b", recipe="bf16", batch=16, context=1024)  # FP8 would save 28 %
+    for limits, status in ((Limits(), "fail"), (Limits(fail=0.3), "warn"), (Limits(warn=0.29, fail=0.3), "ok")):
         found = checklist(case, limits)
         assert found.verdicts[3].status == found.status == status and found.limits is limits
         assert bool(found.findings) == (status != "ok")
         assert found.status == status
     shape = checklist(case_of("qwen2.5-72b", recipe="fp8_block", tp=8), Limits(warn=1, fail=1))
-    assert [v.status for v in shape.verdicts if v.findings] == ["fail"]  # refused whatever it costs
+    assert [v.status for v in shape.verdicts if v.findings] == ["break"]  # refused whatever it costs
 
 
 def test_there_is_a_verdict_of_each_guideline_in_order():
@@ -764,7 +1007,7 @@ def test_there_is_a_verdict_of_each_guideline_in_order():
             assert {f.dimension for f in verdict.findings} <= set(GUIDELINES[verdict.guideline].blames)
         assert found.findings == tuple(f for v in found.verdicts for f in v.findings)
         worst = max(SEVERITY[v.status] for v in found.verdicts)
-        assert SEVERITY[found.status] == (2 if found.fits is False else worst)
+        assert SEVERITY[found.status] == max(worst, 2 if found.fits is False else 0)
 
 
 def test_a_case_that_does_not_fit_is_judged_against_plans_that_need_not_fit():
@@ -878,7 +1121,6 @@ def test_a_case_that_cannot_be_is_refused_in_one_line(fields, says):
 def test_stages_of_cache_parallel_gpus_take_as_long_as_those_of_tensor_parallel_ones():
     """All heads against an eighth of the keys, or an eighth of the heads against all keys: the same scores."""
     tensor = case_of("deepseek-r1", batch=1, context=131_072, tp=8, pp=4)
-    fixed = the(checklist(tensor), 7, "attention plan").fix.case
-    assert fixed.attention == hw.Plan(kvp=8, pp=4)
-    times = [rules._block_times(case)[0] for case in (tensor, fixed)]
+    cut = replace(tensor, attention=hw.Plan(kvp=8, pp=4))
+    times = [rules._stage_uses(case)["prefill"][0] for case in (tensor, cut)]
     assert (times[1] > 0.8 * times[0]).all() and (times[1] < 2 * times[0]).all()

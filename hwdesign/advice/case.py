@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import choice, instance, listed, shown, whole
+from hwdesign._check import instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
-from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models import config
-from hwdesign.models.model import PARTS, Model
+from hwdesign.models.engine_plans import engine_plan_refusal
+from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
 from hwdesign.timing.formats import engine_formats
@@ -32,7 +32,7 @@ MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
 
 
 def as_model(source):
-    """The model itself, or that of a shipped name, a config.json or a parsed config.
+    """The model itself, or that of a shipped name, a folder, a config.json or a parsed config.
 
     One from a config.json bears the name of its folder, also of the current one.
 
@@ -55,12 +55,8 @@ def as_model(source):
         )
     if isinstance(source, dict) or source in config.names():
         return Model.from_config(source)
-    path = source
-    if Path(source).stem == "config":
-        # No link is followed: in a cache of the hub it leads to a file without a name.
-        path = os.path.abspath(source)
     try:
-        return Model.from_config(path)
+        return Model.from_config(source)
     except FileNotFoundError:
         raise ValueError(_no_such_model(source)) from None
 
@@ -70,14 +66,16 @@ def _no_such_model(source):
     name = Path(source).name.removesuffix(".json").lower()
     near = difflib.get_close_matches(name, config.names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
+    if fetch := config.fetch_command(source):
+        hint = f"fetch a model of the Hugging Face hub with '{fetch}'; {hint}"
     return (
-        "model must be the path of a config.json or a shipped name: there is no file "
-        f"'{visible(str(source), 200)}'; {hint}"
+        "model must be a model's folder, the path of its config.json or a shipped name: there is "
+        f"no file '{visible(str(config_path(source)), 200)}'; {hint}"
     )
 
 
 def config_path(source):
-    """Where a config lies: in the package where it is the name of a shipped one.
+    """Where a config lies: in the package where it is the name of a shipped one, or in a folder.
 
     >>> config_path("gpt2").name, config_path("models/x/config.json").name
     ('gpt2.json', 'config.json')
@@ -85,7 +83,8 @@ def config_path(source):
     if source in config.names():
         shipped = resources.files("hwdesign.models").joinpath("configs", f"{source}.json")
         return Path(str(shipped))
-    return Path(source)
+    path = Path(source)
+    return path / "config.json" if os.path.isdir(path) else path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +114,14 @@ class Case:
         Length of a prompt [token]; by default `context`.
     answer : int, optional
         Length of an answer [token]: with it `token_seconds` is known.
+    split : sequence of int, optional
+        Layers of each pipeline stage [layer]; by default equally many, as the engine counts them.
 
     Raises
     ------
     ValueError
-        If a name is unknown, a number is out of range, the plans use different GPUs, or the device
-        lacks a link or any kernel for the format.
+        If a name is unknown, a number is out of range, the plans use different GPUs, the device
+        lacks a link or any kernel for the format, or the split does not hold every layer once.
 
     Examples
     --------
@@ -140,6 +141,7 @@ class Case:
     context: int = 8192  # [token]
     prompt: int | None = None  # [token]
     answer: int | None = None  # [token]
+    split: tuple | None = None  # [layer]
 
     def __post_init__(self):
         batch, context = whole(batch=self.batch, context=self.context)
@@ -177,6 +179,11 @@ class Case:
                 f"device must have a link to share a model over {self.gpus} GPUs, got "
                 f"{device.name} without one"
             )
+        if self.split is not None:
+            split = tuple(whole(**{f"split[{i}]": n for i, n in enumerate(self.split)}))
+            if len(split) != stages or sum(split) != layers:
+                raise ValueError(f"split must be {stages} numbers of sum {layers}, got {split}")
+            object.__setattr__(self, "split", split)
 
     @property
     def gpus(self):
@@ -187,6 +194,13 @@ class Case:
     def refusal(self):
         """The `PlanError` that says why the plans cannot run this model; None if they can."""
         return plan_refusal(self.model, self.attention, self.ffn)
+
+    @functools.cached_property
+    def engine_refusal(self):
+        """Why the engine does not run these plans, in words; None where it does. What it says of
+        shapes is guideline 2's and 5's.
+        """
+        return engine_plan_refusal(self.engine, self.model, self.attention, self.ffn)
 
     @functools.cached_property
     def breakdown(self):
@@ -237,15 +251,32 @@ class Case:
 
     def layouts(self):
         """Pairs of plans over the same GPUs and stages, as a list."""
+        return list(self._layouts)
+
+    @functools.cached_property
+    def _layouts(self):
         stages = self.attention.pp
         return [
             (replace(attention, pp=stages), replace(ffn, pp=stages))
             for attention, ffn in layouts(self.model, self.gpus // stages)
         ]
 
-    def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory,
-        though its own plans do.
+    def copies(self):
+        """Pairs of plans over the same GPUs and stages that are two or more whole copies of the
+        model, as a list.
+        """
+        stages = self.attention.pp
+        gpus = self.gpus // stages
+        found = []
+        for copies in (n for n in range(2, gpus + 1) if gpus % n == 0):
+            for attention, ffn in layouts(self.model, gpus // copies):
+                ways = {"pp": stages, "dp": attention.dp * copies}
+                found.append((replace(attention, **ways), replace(ffn, pp=stages, dp=copies)))
+        return found
+
+    def ranked(self, pairs):
+        """This case under those of these pairs of plans that fit into memory, one by one, the
+        fastest first; under all of them if none fits and its own plans do not either.
         """
         pairs = listed("pairs", pairs, tuple, "pairs of Plan")
         load = {"batch": self.batch, "context": self.context, "engine": self.engine}
@@ -254,21 +285,21 @@ class Case:
             must_fit = any(timed.feasible for timed in steps)
         else:
             must_fit = self.breakdown.feasible
-        best, least = None, math.inf
-        for pair, timed in zip(pairs, steps, strict=True):
-            if timed.seconds < least and (timed.feasible or not must_fit):
-                best, least = pair, timed.seconds
-        if best is None:
-            return None
-        attention, ffn = best
-        return replace(self, attention=attention, ffn=ffn)
+        order = sorted(range(len(pairs)), key=lambda place: steps[place].seconds)
+        for place in order:
+            if steps[place].feasible or not must_fit:
+                attention, ffn = pairs[place]
+                yield replace(self, attention=attention, ffn=ffn)
+
+    def fastest(self, pairs):
+        """This case under the fastest of these pairs of plans; None if none fits into memory,
+        though its own plans do.
+        """
+        return next(self.ranked(pairs), None)
 
     def low(self, part):
-        """Format of a part's weights."""
-        choice("part", part, PARTS)
-        if part in self.model.low_precision_parts(self.recipe):
-            return self.recipe.weights
-        return as_recipe("bf16").weights
+        """Format of a part's weights; of most of them where the checkpoint mixes formats."""
+        return self.model.part_formats(part, self.recipe)[0][0].weights
 
 
 def _plans(attention, ffn):
@@ -302,7 +333,7 @@ def change(case, **changes):
     model = changes.get("model", case.model)
     if plan.pp > len(model.blocks):
         return None
-    new = replace(case, **changes)
+    new = replace(case, **({"split": None} | changes if "model" in changes else changes))
     if new.refusal:
         return None
     fits_before = case.breakdown is None or case.breakdown.feasible

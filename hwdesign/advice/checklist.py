@@ -37,7 +37,7 @@ class Checklist:
     --------
     >>> found = checklist(Case(model="gpt2"))
     >>> found, found.status, [v.guideline for v in found.verdicts if v.findings]
-    (<Checklist gpt2 on GB300: fail>, 'fail', [2, 4])
+    (<Checklist gpt2 on GB300: warn>, 'warn', [2, 4])
     """
 
     case: Case
@@ -59,20 +59,18 @@ class Checklist:
     @property
     def status(self):
         """The worst of the verdicts: "ok", "warn", "fail" or "break"; what does not fit into memory
-        fails.
+        fails at least.
         """
         return self.status_without(())
 
     def status_without(self, ignored):
         """The status where the verdicts of some guidelines do not count; memory always does."""
         ignored = every("ignored", ignored, _number)
-        if self.fits is False:
-            return "fail"
-        return worst(
-            verdict.status
-            for verdict in self.verdicts
-            if verdict.guideline not in ignored and RANK[verdict.status] > 0
-        )
+        found = ["fail"] if self.fits is False else []
+        for verdict in self.verdicts:
+            if verdict.guideline not in ignored and RANK[verdict.status] > 0:
+                found.append(verdict.status)
+        return worst(found)
 
     def __repr__(self):
         return f"<Checklist {self._title}>"
@@ -147,7 +145,7 @@ def checklist(case, limits=None):
     --------
     >>> case = Case(model="llama-3.1-8b", device="H100_SXM", batch=256, context=1024)
     >>> [v.status for v in checklist(case).verdicts]
-    ['ok', 'ok', 'ok', 'fail', 'not applicable', 'not applicable', 'not applicable']
+    ['ok', 'ok', 'ok', 'warn', 'not applicable', 'not applicable', 'not applicable']
     """
     instance("case", case, Case, A_CASE)
     instance("limits", limits, Limits | None, LIMITS)

@@ -40,7 +40,7 @@ class Guideline:
     Examples
     --------
     >>> GUIDELINES[2].slug, GUIDELINES[6].share_of
-    ('tile-alignment', "a prompt's time, in which GPUs wait")
+    ('tile-alignment', "the stages' time, in which GPUs wait")
     """
 
     number: int
@@ -116,9 +116,9 @@ _TABLE = (
         title="Low precision",
         short="low precision",
         about="The lowest precision that the device multiplies moves fewer bytes and multiplies "
-        "faster; what it costs in accuracy is not judged here.",
+        "faster, and so does a cache of fewer bits; what they cost in accuracy is not judged here.",
         rule=rules.low_precision,
-        blames=("recipe",),
+        blames=("recipe", "cache"),
     ),
     Guideline(
         number=5,
@@ -137,7 +137,7 @@ _TABLE = (
         about="Layers that fall into equal stages keep every GPU of a pipeline busy.",
         rule=rules.regular_layers,
         blames=("layers", "last stage"),
-        share_of="a prompt's time, in which GPUs wait",
+        share_of="the stages' time, in which GPUs wait",
     ),
     Guideline(
         number=7,

@@ -3,6 +3,7 @@
 import os
 import warnings
 
+from hwdesign._check import whole
 from hwdesign.advice.case import Case, as_model, plan_text
 from hwdesign.advice.checklist import checklist
 from hwdesign.advice.report_facts import OPTIONS, Report
@@ -11,8 +12,8 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.timing.formats import engine_formats
 
 
-def judge(source, *, limits=None, ignore=(), **options):
-    """The report on a config: its checklist, and where each setting came from.
+def judge(source, *, limits=None, ignore=(), loads=(), **options):
+    """The report on a config: its checklist at each load, and where each setting came from.
 
     Parameters
     ----------
@@ -22,42 +23,63 @@ def judge(source, *, limits=None, ignore=(), **options):
         From which cost on [dimensionless] a verdict is a warning and a failure.
     ignore : sequence of int
         Guidelines that are judged, but do not count for the status.
+    loads : sequence of (int, int, int)
+        Lengths of prompt and answer [token] and users over all GPUs, instead of `batch` and
+        `context`; each is judged where half of the answer is there.
     **options
         Fields of `Case`; None stands for its default.
 
     Raises
     ------
     ValueError
-        If a config, a name or a plan is refused, or the plans cannot run the model and no guideline
-        says why.
+        If a config, a name, a load or a plan is refused, or the plans cannot run the model and no
+        guideline says why.
 
     Examples
     --------
     >>> judge("llama-3.1-8b", device="H100_SXM", recipe="fp8").facts["defaults"]
-    ['attention', 'ffn', 'batch', 'context', 'limits']
+    ['engine', 'cache', 'attention', 'ffn', 'batch', 'context', 'limits']
     """
     given = {name: value for name, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model, device = as_model(source), as_device(given.get("device", Case.device))
-        case = Case(**{**given, "model": model, "device": device})
+        settings = {**given, "model": model, "device": device}
+        cases = [Case(**settings, **load) for load in _loads(loads, given)]
         chosen = {name: given.get(name) for name in ("recipe", "cache")}
-        formats = engine_formats(model, device, case.engine, **chosen)
-        found = checklist(case, limits)
-    if case.refusal and not found.findings:
+        formats = engine_formats(model, device, cases[0].engine, **chosen)
+        found = tuple(checklist(case, limits) for case in cases)
+    first = cases[0]
+    if first.refusal and not found[0].findings:
         raise ValueError(
-            f"plans must be able to run the model, got {plan_text(case.attention, case.ffn)}: "
-            f"{case.refusal}"
+            f"plans must be able to run the model, got {plan_text(first.attention, first.ffn)}: "
+            f"{first.refusal}"
         )
     named = os.fspath(source) if isinstance(source, str | os.PathLike) else visible(model.name)
-    defaults = [name for name in OPTIONS if name not in given]
+    known = ("batch", "context") if loads else ()
+    defaults = [name for name in OPTIONS if name not in (*given, *known)]
     if not limits:
         defaults.append("limits")
     return Report(
         source=named,
-        checklist=found,
+        loads=found,
         formats=formats,
         defaults=tuple(defaults),
         ignored=tuple(ignore),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
     )
+
+
+def _loads(loads, given):
+    """Fields of `Case` for each load, once; one empty set of them without loads."""
+    excluded = [name for name in ("batch", "context", "prompt", "answer") if name in given]
+    if loads and excluded:
+        raise ValueError(f"loads and {excluded[0]} exclude each other: loads say both")
+    fields = []
+    for load in dict.fromkeys(map(tuple, loads)):
+        if len(load) != 3:
+            raise ValueError(f"loads must be of prompt, answer and users, got {load}")
+        prompt, answer, users = whole(**dict(zip(("prompt", "answer", "users"), load, strict=True)))
+        context = prompt + (answer + 1) // 2
+        fields.append({"batch": users, "context": context, "prompt": prompt, "answer": answer})
+    return fields or [{}]

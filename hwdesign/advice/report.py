@@ -9,8 +9,12 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_html import page
 from hwdesign.advice.report_sarif import sarif
 from hwdesign.advice.report_text import markdown, text
+from hwdesign.catalogue.precision import PRECISIONS, RECIPES
 from hwdesign.models.parts import SIZE_NAMES
+from hwdesign.timing.bounds import BOUNDS
+from hwdesign.timing.estimate import TERMS
 
+VERSION = 2  # of the JSON report
 FORMATS = ("text", "markdown", "json", "sarif", "html")
 
 
@@ -21,10 +25,10 @@ def as_object(reports, errors=()):
 
     >>> from hwdesign.advice.judge import judge
     >>> as_object([judge("gpt2")])["reports"][0]["status"]
-    'fail'
+    'warn'
     """
     return {
-        "version": 1,
+        "version": VERSION,
         "tool": {"name": "hwdesign", "version": __version__},
         "reports": [report.facts for report in reports],
         "errors": list(errors),
@@ -42,7 +46,7 @@ def schema():
     found = json.loads(file.read_text(encoding="utf-8"))
     parts = found["$defs"]
     parts["guideline"]["maximum"] = max(GUIDELINES)
-    verdicts = parts["report"]["properties"]["verdicts"]
+    verdicts = parts["load"]["properties"]["verdicts"]
     verdicts["minItems"] = verdicts["maxItems"] = len(GUIDELINES)
     dimensions = []
     for guideline in GUIDELINES.values():
@@ -52,6 +56,13 @@ def schema():
     parts["finding"]["properties"]["dimension"]["enum"] = dimensions
     change = parts["fix"]["properties"]["change"]["properties"]
     change |= {name: {"$ref": "#/$defs/sizes_change"} for name in SIZE_NAMES}
+    sizes = parts["model"]["properties"]
+    sizes |= {name: {"$ref": "#/$defs/sizes"} for name in SIZE_NAMES}
+    parts["model"]["required"] = list(sizes)
+    parts["recipe"]["enum"] = list(RECIPES)
+    parts["cache"]["enum"] = list(PRECISIONS)
+    parts["term"]["properties"]["name"]["enum"] = list(TERMS)
+    parts["term"]["properties"]["bound"]["enum"] = list(BOUNDS)
     return found
 
 
@@ -85,7 +96,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> render([judge("gpt2")], "json").count("cost_share")
-    2
+    1
     """
     choice("format", form, FORMATS)
     if form == "text":

@@ -1,299 +1,250 @@
-"""What a report says: the facts of a checklist as one plain object, and the sentences that all
-formats for people share.
-"""
+"""What a report says, as one plain object: the facts of the checklists of all loads."""
 
 import functools
 import importlib.metadata
-import re
-from collections import Counter
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from hwdesign.advice.case import enough, plan_text
+from hwdesign._check import listed
 from hwdesign.advice.checklist import Checklist
 from hwdesign.advice.guidelines import GUIDELINES
+from hwdesign.advice.plan_rules import fewer_gpus
 from hwdesign.advice.safe import visible
-from hwdesign.advice.verdict import percent
+from hwdesign.advice.verdict import RANK, worst
 from hwdesign.models.parts import SIZE_NAMES
+from hwdesign.timing.bounds import term_bounds
 from hwdesign.timing.formats import Formats
-from hwdesign.units import fmt
+from hwdesign.timing.served import expected_gain, sure_gain
 
-MARKS = {
-    "ok": "ok",
-    "warn": "WARN",
-    "fail": "FAIL",
-    "break": "BREAK",
-    "not applicable": "n/a",
-    "not modelled": "?",
-}
-SUMMED = ("break", "fail", "warn", "ok", "not applicable", "not modelled")
-ORIGIN = {
-    "option": "as asked",
-    "checkpoint": "the checkpoint's",
-    "default": "default, the config names no quantization",
-}
-SHAPE = {
-    "warn": "; a warning for the shape alone",
-    "fail": "; a failure since engines refuse the shape",
-}
-LABELS = {"vocab_size": "vocabulary"}
+NOT_JUDGED = "not judged"  # status of a report about whose model too little could be said
+REPORT_STATUSES = ("ok", "warn", NOT_JUDGED, "fail", "break")  # the worst last
 OPTIONS = ("device", "engine", "recipe", "cache", "attention", "ffn", "batch", "context")
 WAYS = {"attention": ("tp", "kvp", "dp", "pp"), "ffn": ("tp", "ep", "dp", "pp", "gather")}
 
 
+class Blame(NamedTuple):
+    """A finding with the loads at which it holds.
+
+    `verdict` and `finding` are plain facts where it is worst, `source` the `Finding` itself, and
+    `at` is a tuple of (name of a load, facts of the finding there), the worst first.
+    """
+
+    verdict: dict
+    finding: dict
+    source: object
+    at: tuple
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A checklist with where its model came from.
+    """The checklists of a model at one or several loads, with where its settings came from.
 
-    `source` is the config as it was given, `formats` where those of products and cache come from,
-    `defaults` the options that nobody gave, `ignored` the guidelines that do not count, `warned`
-    what the package warned of meanwhile.
+    `source` is the config as it was given, `loads` a `Checklist` for each load, `formats` where
+    those of products and cache come from, `defaults` the options that nobody gave, `ignored` the
+    guidelines that do not count, `warned` what the package warned of meanwhile.
 
     Examples
     --------
     >>> from hwdesign.advice.judge import judge
-    >>> judge("gpt2").status, judge("gpt2").facts["step_seconds"] > 0
-    ('fail', True)
+    >>> report = judge("gpt2", loads=[(512, 128, 8), (512, 128, 64)])
+    >>> [load["load"] for load in report.facts["loads"]]
+    ['512/128/8', '512/128/64']
     """
 
     source: str
-    checklist: Checklist
+    loads: tuple
     formats: Formats
     defaults: tuple = ()
     ignored: tuple = ()
     warned: tuple = ()
 
+    def __post_init__(self):
+        object.__setattr__(self, "loads", listed("loads", self.loads, Checklist, "Checklist"))
+
+    @property
+    def case(self):
+        """The case of the first load: model, device, engine, formats and plans are those of all."""
+        return self.loads[0].case
+
+    @property
+    def worst(self):
+        """The worst verdict that counts, at any load: "ok", "warn", "fail" or "break"; what does
+        not fit into memory fails.
+        """
+        return worst([found.status_without(self.ignored) for found in self.loads])
+
+    @property
+    def judged(self):
+        """Whether at least half of the guidelines that apply and count could be judged at each
+        load.
+        """
+        return all(map(self._judged, self.loads))
+
+    def _judged(self, found):
+        judged, applicable = self._counts(found)
+        return 2 * judged >= applicable
+
+    def _counts(self, found):
+        """How many guidelines were judged at a load, and how many apply and count."""
+        statuses = [v.status for v in found.verdicts if v.guideline not in self.ignored]
+        applicable = [status for status in statuses if status != "not applicable"]
+        return len(applicable) - applicable.count("not modelled"), len(applicable)
+
     @property
     def status(self):
-        """The worst verdict that counts: "ok", "warn" or "fail"; what does not fit into memory
-        fails.
+        """The worst status of all loads: that of the worst verdict, or "not judged" where less than
+        half could be judged and nothing worse than a warning was found.
         """
-        return self.checklist.status_without(self.ignored)
+        return max(map(self._status, self.loads), key=REPORT_STATUSES.index)
 
-    @functools.cached_property
-    def need(self):
-        """What memory a model that does not fit needs, in words; empty where it fits or cannot
-        run.
-        """
-        if self.checklist.fits is not False:
-            return ""
-        used, room = self.facts["memory_bytes"] / 1e9, self.facts["capacity_bytes"] / 1e9
-        shown = f"{used:.3g}" if used < 1000 else f"{used:.0f}"
-        need = f"needs {shown} of {room:.3g} GB on the fullest GPU, weights and cache"
-        larger = enough(self.checklist.case)
-        if larger:
-            need += f"; {larger.gpus} GPUs hold it: {plan_text(larger.attention, larger.ffn)}"
-        return need
-
-    @property
-    def title(self):
-        """Model, GPUs and what is loudest about them, as (name, rest)."""
-        case = self.checklist.case
-        where = case.device.name
-        if case.gpus > 1:
-            where = f"{case.gpus} x {where}"
-        if self.facts["fits"] is False:
-            where += ", DOES NOT FIT"
-        return visible(case.model.name), f"on {where}"
-
-    @property
-    def loud(self):
-        """Labels of the head that nobody may overlook, as a set."""
-        if self.checklist.case.refusal:
-            return {"step"}
-        return set() if self.facts["fits"] else {"memory"}
+    def _status(self, found):
+        status = found.status_without(self.ignored)
+        if RANK[status] < RANK["fail"] and not self._judged(found):
+            return NOT_JUDGED
+        return status
 
     @functools.cached_property
     def facts(self):
         """Everything as plain values whose names carry the unit, see report.schema.json; texts of
         others are made visible.
         """
-        case, limits = self.checklist.case, self.checklist.limits
-        model, refusal, memory = case.model, None, None
-        notes = list(self.warned)
-        if case.refusal:
-            refusal = visible(str(case.refusal), 500)
-        else:
-            memory = float(case.breakdown.memory)
-            if case.breakdown.notes:
-                notes.append(_uncalibrated(case.breakdown.notes))
+        case, limits = self.case, self.loads[0].limits
+        recipe = case.recipe
         return {
             "config": visible(self.source, 4096),
             "status": self.status,
-            "model": {
-                "name": visible(model.name),
-                "parameters": model.parameters,
-                "layers": len(model.blocks),
-                "hidden_size": model.hidden_size,
-                "vocab_size": model.vocab_size,
-            },
+            "model": _model(case.model),
             "device": case.device.name,
-            "recipe": case.recipe.name,
+            "engine": {"name": case.engine.name, "version": case.engine.version},
+            "recipe": recipe.name,
             "recipe_from": self.formats.recipe_from,
+            "recipe_stored": self.formats.stored,
+            "weight_only": recipe.weight_only,
             "cache": case.cache.name,
             "cache_from": self.formats.cache_from,
-            "engine": case.engine.name,
             "attention": _ways(case, "attention"),
             "ffn": _ways(case, "ffn"),
             "gpus": case.gpus,
-            "batch_sequences": case.batch,
-            "context_tokens": case.context,
+            "capacity_bytes": float(case.device.memory_capacity),
             "warn_share": limits.warn,
             "fail_share": limits.fail,
             "defaults": list(self.defaults),
             "ignored_guidelines": list(self.ignored),
+            "refusal": visible(str(case.refusal), 500) if case.refusal else None,
+            "engine_refusal": case.engine_refusal,
+            "notes": [visible(note, 500) for note in self._notes()],
+            "loads": [self._load(found) for found in self.loads],
+        }
+
+    def _notes(self):
+        """What the package warned of, and whose constants stand in for others."""
+        yield from self.warned
+        model, longest = self.case.model, max(found.case.context for found in self.loads)
+        if model.left_out:
+            yield f"left out of all counts: {'; '.join(model.left_out)}"
+        if model.max_positions and longest > model.max_positions:
+            yield (
+                f"context {longest} is beyond the {model.max_positions} tokens that the config "
+                "names as the longest"
+            )
+        for found in self.loads:
+            fewer = fewer_gpus(found.case)
+            if fewer:
+                gpus, times = fewer
+                told = f"GPUs wasted at {load_name(found.case)}"
+                yield f"{told}: on {gpus} of them each would give {times:.1f} times the tokens"
+        borrowed = {}
+        for found in self.loads:
+            if found.case.breakdown:
+                borrowed |= dict.fromkeys(found.case.breakdown.notes)
+        if borrowed:
+            yield uncalibrated(borrowed)
+
+    def _load(self, found):
+        """The facts of one load."""
+        case, (judged, applicable) = found.case, self._counts(found)
+        memory, usable = None, None
+        if case.breakdown:
+            memory, usable = float(case.breakdown.memory), float(case.breakdown.usable)
+        token, served = case.token_seconds, case.answer is not None
+        return {
+            "load": load_name(case),
+            "batch_sequences": case.batch,
+            "context_tokens": case.context,
+            "prompt_tokens": case.prompt if served else None,
+            "answer_tokens": case.answer,
+            "status": self._status(found),
+            "judged_guidelines": judged,
+            "applicable_guidelines": applicable,
             "step_seconds": case.seconds,
+            "token_seconds": token,
+            "user_tokens_per_second": 1 / token if token else None,
+            "gpu_tokens_per_second": case.batch / token / case.gpus if token else None,
+            "terms": _terms(case),
             "memory_bytes": memory,
-            "capacity_bytes": float(case.device.memory_capacity),
-            "fits": self.checklist.fits,
-            "refusal": refusal,
-            "notes": [visible(note, 500) for note in notes],
-            "verdicts": [_verdict(verdict) for verdict in self.checklist.verdicts],
+            "usable_bytes": usable,
+            "fits": found.fits,
+            "verdicts": [_verdict(verdict) for verdict in found.verdicts],
         }
 
-    @property
-    def head(self):
-        """What was judged and how, as pairs of a label and a text."""
-        facts, case = self.facts, self.checklist.case
-        said = {
-            name: " (default)" if name in self.defaults else "" for name in (*OPTIONS, "limits")
-        }
-        gpus = f": {case.gpus} GPUs" if case.gpus > 1 else ""
-        yield "config", facts["config"]
-        size = f"{len(case.model.blocks)} layers, hidden size {case.model.hidden_size}"
-        yield "size", f"{fmt(case.model.parameters, ' parameters')}, {size}"
-        yield "device", case.device.name + said["device"]
-        yield "engine", case.engine.title + said["engine"]
-        yield "recipe", f"{case.recipe.name} ({ORIGIN[self.formats.recipe_from]})"
-        yield "cache", self._cache
-        yield "plans", plan_text(case.attention, case.ffn) + gpus + said["attention"]
-        load = f"batch {case.batch}{said['batch']}, context {case.context} tokens{said['context']}"
-        yield "load", load
-        yield from self._step_and_memory()
-        warn, fail = 100 * facts["warn_share"], 100 * facts["fail_share"]
-        limits = f"warning from {warn:g} %, failure from {fail:g} % of the step"
-        yield "limits", limits + said["limits"]
-        if self.ignored:
-            noun = "guidelines" if len(self.ignored) > 1 else "guideline"
-            yield "ignored", f"{noun} {', '.join(map(str, self.ignored))}, as asked"
-        for note in facts["notes"]:
-            yield "note", note
-
-    @property
-    def _cache(self):
-        """Format of the cache and where it comes from, in words."""
-        case, origin = self.checklist.case, self.formats.cache_from
-        if origin == "engine":
-            return f"{case.cache.name} (default of {case.engine.label})"
-        return f"{case.cache.name} ({ORIGIN[origin]})"
-
-    def _step_and_memory(self):
-        facts, case = self.facts, self.checklist.case
-        if case.refusal:
-            yield "step", f"THE PLANS CANNOT RUN IT: {facts['refusal']}"
-            return
-        yield "step", f"{fmt(case.seconds, 's')} for one token of each sequence"
-        if facts["fits"]:
-            used, room = facts["memory_bytes"] / 1e9, facts["capacity_bytes"] / 1e9
-            told = f"{used:.3g} of {room:.3g} GB on the fullest GPU, weights and cache: fits"
-        else:
-            told = f"DOES NOT FIT: {self.need}; the times are those of GPUs with more memory"
-        yield "memory", told
-
-    @property
-    def summary(self):
-        """Whether it does not fit, and how many verdicts have which status, ignored ones apart, in
-        words.
+    @functools.cached_property
+    def blames(self):
+        """All findings, each once with its loads, as a list: breaks first, then by cost, and at the
+        end those that do not count.
         """
-        counted, ignored = [], []
-        for verdict in self.facts["verdicts"]:
-            group = ignored if verdict["guideline"] in self.ignored else counted
-            group.append(verdict["status"])
-        parts = []
-        if self.checklist.fits is False:
-            parts.append("does not fit: FAIL")
-        if counted:
-            parts.append(_counts(counted))
-        if ignored:
-            parts.append(f"ignored: {_counts(ignored)}")
-        return "; ".join(parts)
+        groups = {}
+        for found, load in zip(self.loads, self.facts["loads"], strict=True):
+            for verdict, told in zip(found.verdicts, load["verdicts"], strict=True):
+                for source, finding in zip(verdict.findings, told["findings"], strict=True):
+                    key = (verdict.guideline, finding["dimension"], finding["value"])
+                    at = (load["load"], finding, told, source)
+                    groups.setdefault(key, []).append(at)
+        blames = []
+        for places in groups.values():
+            places.sort(key=lambda place: _badness(place[1]))
+            _, finding, verdict, source = places[0]
+            at = tuple(place[:2] for place in places)
+            blames.append(Blame(verdict=verdict, finding=finding, source=source, at=at))
+        return sorted(blames, key=self._order)
 
-    def mark(self, guideline):
-        """ " (ignored)" after the words about a guideline that does not count, else nothing."""
-        return " (ignored)" if guideline in self.ignored else ""
+    def _order(self, blame):
+        ignored = blame.verdict["guideline"] in self.ignored
+        return ignored, blame.finding["status"] != "break", *_badness(blame.finding)[1:]
 
-    def why(self, verdict):
-        """The reason of a verdict; why plans cannot run stands in the head."""
-        if self.facts["refusal"] and verdict["status"] == "not modelled":
-            return "the plans cannot run this model"
-        return verdict["reason"]
-
-    def details(self, finding, guideline):
-        """A finding's rule, cost, fix and price, as pairs of a label and a text."""
-        yield "rule", finding["rule"]
-        yield "cost", self._cost(finding, guideline)
-        fix = finding["fix"]
-        if fix is None:
-            yield "fix", "none found"
-            return
-        yield "fix", fix["text"]
-        changed = changes(fix)
-        if changed:
-            yield "change", changed
-        yield "price", _price(fix)
-        puzzle = GUIDELINES[guideline].puzzle
-        known = finding["cost_share"] is not None and fix["step_share"] is not None
-        if puzzle and known and abs(finding["cost_share"] + fix["step_share"]) >= 5e-4:
-            yield "note", puzzle
-        before = self.checklist.case.breakdown
-        told = before.notes if before else ()
-        new = [note for note in fix["notes"] if note not in told]
-        if new:
-            yield "note", _uncalibrated(new)
-
-    def _cost(self, finding, guideline):
-        share, status = finding["cost_share"], finding["status"]
-        if share is None:
-            return "unknown"
-        told = f"{percent(share)} of {GUIDELINES[guideline].share_of}"
-        if share < self.facts[f"{status}_share"]:
-            told += SHAPE[status]
-        return told
+    @functools.cached_property
+    def verdicts(self):
+        """The facts of each guideline's verdict at the load where it is worst, as a list; one that
+        could not be judged goes before "ok".
+        """
+        by_load = [load["verdicts"] for load in self.facts["loads"]]
+        return [
+            max(found, key=lambda v: (RANK[v["status"]], v["status"] == "not modelled"))
+            for found in zip(*by_load, strict=True)
+        ]
 
 
-def changes(fix):
-    """Each size before and after a fix (as in report.schema.json), plans apart; empty where the
-    text of the fix names them all.
+def _badness(finding):
+    """By which findings are sorted: the worst status first, then the highest cost."""
+    cost = finding["cost_share"]
+    return -RANK[finding["status"]], math.inf if cost is None else -cost
 
-    Each number in the text stands for one change, so that equal numbers hide nothing.
 
-    >>> layers = {"before": 48, "after": 29}
-    >>> sizes = {"layers": layers, "query_heads": {"before": [32], "after": [40]}}
-    >>> changes({"text": "29 layers", "change": sizes})
-    'layers 48 -> 29, query heads 32 -> 40'
-    >>> changes({"text": "29 layers, 40 heads", "change": sizes})
-    ''
+def load_name(case):
+    """A load in words: prompt, answer and users, or batch and context.
+
+    >>> from hwdesign.advice.case import Case
+    >>> load_name(Case(model="gpt2")), load_name(Case(model="gpt2", prompt=512, answer=64, batch=2))
+    ('batch 64, context 8192', '512/64/2')
     """
-    untold = Counter(re.findall(r"\w+", fix["text"]))
-    words, all_named = [], True
-    for name, change in fix["change"].items():
-        if name in ("attention", "ffn", "layer_kinds"):
-            continue
-        before, after = _as_list(change["before"]), _as_list(change["after"])
-        new = Counter(str(value) for value in after if value not in before)
-        if not new or not new <= untold:
-            all_named = False
-        untold -= new
-        label = LABELS.get(name, name.replace("_", " "))
-        words.append(f"{label} {_values(before)} -> {_values(after)}")
-    return "" if all_named else ", ".join(words)
+    if case.answer is None:
+        return f"batch {case.batch}, context {case.context}"
+    return f"{case.prompt}/{case.answer}/{case.batch}"
 
 
-def _as_list(value):
-    return value if isinstance(value, list) else [value]
-
-
-def _values(values):
-    return " and ".join(map(str, values)) or "none"
+def uncalibrated(notes):
+    """That constants are taken from another device or format, as one note."""
+    return f"uncalibrated: {'; '.join(notes)}"
 
 
 @functools.cache
@@ -316,31 +267,36 @@ def chapter(guideline):
     return None
 
 
-def _uncalibrated(notes):
-    return f"uncalibrated: {'; '.join(notes)}"
+def _model(model):
+    return {
+        "name": visible(model.name),
+        "parameters": model.parameters,
+        **{name: size for name, size in _sizes(model).items() if name != "layer_kinds"},
+    }
 
 
-def _counts(statuses):
-    """How many have which status, in words."""
-    told = [f"{statuses.count(status)} {status}" for status in SUMMED if status in statuses]
-    return ", ".join(told)
-
-
-def _price(fix):
-    """What a fix adds to width, parameters and step, and which guidelines it makes worse."""
-    words = []
-    if fix["width_share"]:
-        words.append(f"width {_signed(fix['width_share'])}")
-    words.append(f"parameters {_signed(fix['parameters_share'])}")
-    if fix["step_share"] is None:
-        words.append(f"step {fmt(fix['step_seconds'], 's')}")
-    else:
-        words.append(f"step {_signed(fix['step_share'])}")
-    worse = [
-        f"guideline {worsened['guideline']} worse: {worsened['before']} -> {worsened['after']}"
-        for worsened in fix["worsens"]
-    ]
-    return f"{', '.join(words)}; makes {', '.join(worse) or 'no guideline worse'}"
+def _terms(case):
+    """Each term of the step that takes time, the longest first, with its share and what bounds
+    it.
+    """
+    if case.breakdown is None:
+        return []
+    load = {"batch": case.batch, "context": case.context}
+    plans = {"attention": case.attention, "ffn": case.ffn}
+    terms = case.breakdown.terms
+    bounds = term_bounds(terms, case.model, case.device, case.recipe, **load, **plans)
+    found = []
+    for name, bound in sorted(bounds.items(), key=lambda item: -terms[item[0]]):
+        found.append(
+            {
+                "name": name,
+                "seconds": float(terms[name]),
+                "step_share": float(case.breakdown.share(name)),
+                "bound": bound.name,
+                "bound_seconds": bound.seconds,
+            }
+        )
+    return found
 
 
 def _ways(case, part):
@@ -365,8 +321,16 @@ def _finding(finding):
         "value": visible(finding.value, 500),
         "rule": visible(finding.rule, 500),
         "status": finding.status,
-        "cost_share": _plain(finding.cost),
-        "fix": _fix(finding.fix) if finding.fix else None,
+        "cost_share": plain(finding.cost),
+        "refused_by": [
+            {
+                "engine": visible(refusal.engine, 500),
+                "says": visible(refusal.says, 500),
+                "source_url": visible(refusal.source, 500),
+            }
+            for refusal in finding.refused_by
+        ],
+        "fixes": [_fix(fix) for fix in finding.fixes],
     }
 
 
@@ -376,13 +340,22 @@ def _fix(fix):
     for name in before:
         if before[name] != after[name]:
             changed[name] = {"before": before[name], "after": after[name]}
+    gain = None
+    if fix.place == "server" and fix.step is not None and fix.step < 0:
+        gain = -fix.step  # published pairs of servers compare plans and formats, no models
+    expected = None if gain is None else expected_gain(gain)
     return {
         "text": visible(fix.text, 500),
+        "place": fix.place,
+        "engines": list(fix.engines),
+        "large": fix.large,
         "change": changed,
-        "width_share": _plain(fix.width),
-        "parameters_share": _plain(fix.parameters),
-        "step_share": _plain(fix.step),
-        "step_seconds": _plain(fix.case.seconds),
+        "width_share": plain(fix.width),
+        "parameters_share": plain(fix.parameters),
+        "step_share": plain(fix.step),
+        "step_seconds": plain(fix.case.seconds),
+        "sure": None if gain is None else bool(sure_gain(gain)),
+        "expected_shares": expected and [plain(share) for share in expected],
         "notes": list(fix.case.breakdown.notes),
         "worsens": [
             {"guideline": guideline, "before": old, "after": new}
@@ -392,10 +365,15 @@ def _fix(fix):
 
 
 def _shape(case):
-    """What a fix can change; sizes of blocks as the different values that occur, ascending, their
-    order as numbers of kinds.
+    """What a fix can change: sizes, formats and plans."""
+    formats = {"recipe": case.recipe.name, "cache": case.cache.name}
+    return {**_sizes(case.model), **formats, **{part: _ways(case, part) for part in WAYS}}
+
+
+def _sizes(model):
+    """Sizes of a model; those of blocks as the different values that occur, ascending, their order
+    as numbers of kinds.
     """
-    model = case.model
     kinds = list(model.block_counts)
     found = {name: set() for name in SIZE_NAMES}
     for block in model.block_counts:
@@ -403,21 +381,19 @@ def _shape(case):
             for name, size in part.sizes.items():
                 found[name].add(size)
     sizes = {
-        "hidden_size": model.hidden_size,
         "layers": len(model.blocks),
+        "hidden_size": model.hidden_size,
         "vocab_size": model.vocab_size,
     }
     sizes |= {name: sorted(values - {0, None}) for name, values in found.items()}
     sizes["layer_kinds"] = [kinds.index(block) for block in model.blocks] if kinds[1:] else []
-    return {**sizes, "recipe": case.recipe.name, **{part: _ways(case, part) for part in WAYS}}
+    return sizes
 
 
-def _plain(value):
-    """A number as JSON has it, without -0.0."""
+def plain(value):
+    """A number as JSON has it, without -0.0.
+
+    >>> plain(-0.0), plain(None)
+    (0.0, None)
+    """
     return None if value is None else float(value) + 0.0
-
-
-def _signed(share):
-    if abs(share) >= 5e-4:
-        return f"{100 * share:+.1f} %"
-    return "within 0.1 %" if share else "unchanged"

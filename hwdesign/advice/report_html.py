@@ -5,8 +5,8 @@ import string
 from importlib import resources
 
 from hwdesign import __version__
-from hwdesign.advice.guidelines import counted
-from hwdesign.advice.report_facts import MARKS
+from hwdesign.advice import report_words as words_of
+from hwdesign.advice.report_words import MARKS
 
 COLUMNS = ("Verdict", "Guideline", "Why")
 
@@ -38,56 +38,76 @@ def _names(reports):
     """The first three of what was judged."""
     if not reports:
         return "nothing judged"
-    names = [" ".join(report.title) for report in reports[:3]]
+    names = [" ".join(words_of.title(report)) for report in reports[:3]]
     if len(reports) > 3:
         names.append("...")
     return ", ".join(names)
 
 
 def _section(report):
-    verdicts = report.facts["verdicts"]
-    title = html.escape(" ".join(report.title))
+    title = html.escape(" ".join(words_of.title(report)))
     parts = [
         "<section>",
         f"<h2>{title} {_mark(report.facts)}</h2>",
-        f"<p>{html.escape(report.summary)}</p>",
-        _list(report.head, "head", report.loud),
-        _table(report, verdicts),
+        f"<p>{html.escape(words_of.summary(report))}</p>",
     ]
-    found = []
-    for verdict in verdicts:
-        for finding in verdict["findings"]:
-            found.append(_article(report, finding, verdict))
-    if found:
-        parts += ["<h3>Findings</h3>", *found]
-    parts.append("</section>")
+    for _, words in words_of.alarms(report):
+        parts.append(f'<p class="loud">{html.escape(words)}</p>')
+    table = words_of.where(report)
+    if table:
+        parts.append(_where(table))
+    for note in report.facts["notes"]:
+        parts.append(f"<p>Note: {html.escape(note)}</p>")
+    if report.blames:
+        parts.append("<h3>Findings</h3>")
+        parts += [_article(report, blame) for blame in report.blames]
+    verdicts = words_of.rest(report)
+    if verdicts:
+        parts.append(_table(report, verdicts))
+    parts += ["<h3>Judged</h3>", _list(words_of.head(report), "head"), "</section>"]
     return "\n".join(parts)
+
+
+def _where(rows):
+    """The table of loads, which scrolls by itself where it is too wide."""
+    (label, loads), *rest = rows
+    heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in (label, *loads))
+    lines = []
+    for name, cells in rest:
+        told = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+        lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{told}</tr>')
+    body = "\n".join(lines)
+    return (
+        '<div class="wide" tabindex="0" role="region" aria-label="Where the step goes">'
+        "<table>\n<caption>Where the step goes</caption>\n"
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody>\n</table></div>"
+    )
 
 
 def _table(report, verdicts):
     columns = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     rows = "\n".join(_row(report, verdict) for verdict in verdicts)
     return (
-        f"<table>\n<caption>{counted().capitalize()} guidelines</caption>\n"
+        "<table>\n<caption>Guidelines without a finding</caption>\n"
         f"<thead><tr>{columns}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
     )
 
 
 def _row(report, verdict):
-    why = html.escape(report.why(verdict))
-    linked = _linked(verdict, report.mark(verdict["guideline"]))
+    why = html.escape(words_of.why(report, verdict))
+    linked = _linked(verdict, words_of.mark(report, verdict["guideline"]))
     return f"<tr><td>{_mark(verdict)}</td>{linked}<td>{why}</td></tr>"
 
 
-def _article(report, finding, verdict):
+def _article(report, blame):
+    verdict, finding = blame.verdict, blame.finding
     number = verdict["guideline"]
-    what = html.escape(
-        f"Guideline {number}: {finding['dimension']} {finding['value']}{report.mark(number)}"
-    )
+    ignored = words_of.mark(report, number)
+    what = html.escape(f"Guideline {number}: {finding['dimension']} {finding['value']}{ignored}")
     read = f"<dt>read</dt><dd>{_link(verdict)}</dd>" if verdict["chapter_url"] else ""
     return (
-        f"<article>\n<h4>{_mark(finding)} "
-        f"{what}</h4>\n{_list(report.details(finding, number), more=read)}\n</article>"
+        f"<article>\n<h4>{_mark(finding)} {what}</h4>\n"
+        f"{_list(words_of.details(report, blame), more=read)}\n</article>"
     )
 
 
@@ -105,11 +125,7 @@ def _mark(item):
     return f'<span class="mark {status.replace(" ", "-")}">{MARKS[status]}</span>'
 
 
-def _list(pairs, name="details", loud=(), more=""):
-    """Labels and what they say; what is loud in a colour of its own besides its capitals."""
-    kinds = dict.fromkeys(loud, ' class="loud"')
-    cells = "".join(
-        f"<dt>{label}</dt><dd{kinds.get(label, '')}>{html.escape(words)}</dd>"
-        for label, words in pairs
-    )
+def _list(pairs, name="details", more=""):
+    """Labels and what they say."""
+    cells = "".join(f"<dt>{label}</dt><dd>{html.escape(words)}</dd>" for label, words in pairs)
     return f'<dl class="{name}">{cells}{more}</dl>'

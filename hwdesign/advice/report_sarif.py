@@ -13,15 +13,16 @@ from hwdesign import __version__
 from hwdesign.advice.case import config_path
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_facts import chapter
+from hwdesign.advice.report_words import details, need, title
 from hwdesign.models import config
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-LEVELS = {"fail": "error", "warn": "warning"}
+LEVELS = {"break": "error", "fail": "error", "warn": "warning"}
 HELP = (
-    "A warning or a failure by the share of a decode step that a better alternative saves, "
-    "or where a split breaks a rule."
+    "A warning or a failure by the share of a decode step that a better alternative saves; an "
+    "error, too, where an engine refuses a shape or crashes on it."
 )
 KEYS = {  # subject of a finding -> keys of a config that carry it, the first that is there
     "hidden size": ("hidden_size", "n_embd", "d_model"),
@@ -72,16 +73,16 @@ def sarif(reports, errors=()):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> [result["level"] for result in sarif([judge("gpt2")])["runs"][0]["results"]]
-    ['warning', 'error']
+    ['warning']
     """
     notices = [{"level": "error", "message": _message(error)} for error in errors]
     results, settings = [], []
     for report in reports:
-        name = " ".join(report.title)
+        name = " ".join(title(report))
         for note in report.facts["notes"]:
             notices.append({"level": "note", "message": _message(f"{name}: {note}")})
         results += _results(report)
-        settings.append({k: v for k, v in report.facts.items() if k != "verdicts"})
+        settings.append(_settings(report.facts))
     driver = {
         "name": "hwdesign",
         "semanticVersion": __version__,
@@ -95,6 +96,12 @@ def sarif(reports, errors=()):
         "properties": {"reports": settings},
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _settings(facts):
+    """The facts of a report without its verdicts, which are the results."""
+    loads = [{k: v for k, v in load.items() if k != "verdicts"} for load in facts["loads"]]
+    return {**facts, "loads": loads}
 
 
 def key_lines(text):
@@ -158,14 +165,14 @@ def _results(report):
         lines = {}
     uri = _address(path)
     found = []
-    if report.need:
-        what = f"{' '.join(report.title)}: {report.need}."
+    needed = need(report)
+    if needed:
+        what = f"{' '.join(title(report))}: {needed}."
         result = _located(MEMORY["id"], len(GUIDELINES), "error", what, uri, 1)
         found.append({**result, **_prints(MEMORY["id"], uri)})
-    for verdict, facts in zip(report.checklist.verdicts, report.facts["verdicts"], strict=True):
-        if verdict.guideline not in report.ignored:
-            for finding, told in zip(verdict.findings, facts["findings"], strict=True):
-                found.append(_result(report, finding, told, uri, lines))
+    for blame in report.blames:
+        if blame.verdict["guideline"] not in report.ignored:
+            found.append(_result(report, blame, uri, lines))
     return found
 
 
@@ -178,19 +185,25 @@ def _address(path):
     return quote(os.fsencode(relative))
 
 
-def _result(report, finding, told, uri, lines):
-    """The result of a finding; `told` is what the report says of it."""
-    guideline = GUIDELINES[finding.guideline]
+def _result(report, blame, uri, lines):
+    """The result of a finding: one for all loads, with the highest cost."""
+    guideline, told = GUIDELINES[blame.verdict["guideline"]], blame.finding
     rule, index = _rule_id(guideline), list(GUIDELINES).index(guideline.number)
-    keys = KEYS.get(finding.subject or finding.dimension, ())
+    keys = KEYS.get(blame.source.subject or blame.source.dimension, ())
     line = next((lines[key] for key in keys if key in lines), 1)
-    words = [f"{label}: {words}" for label, words in report.details(told, guideline.number)]
-    what = f"{told['dimension']} {told['value']} on {report.checklist.case.device.name}"
+    words = [f"{label}: {words}" for label, words in details(report, blame)]
+    what = f"{told['dimension']} {told['value']} on {report.case.device.name}"
     message = f"{what}. {'. '.join(words)}."
+    loads = [{"load": load, "cost_share": found["cost_share"]} for load, found in blame.at]
     return {
         **_located(rule, index, LEVELS[told["status"]], message, uri, line),
         **_prints(rule, uri, told["dimension"], told["value"]),
-        "properties": {"cost_share": told["cost_share"], "fix": told["fix"]},
+        "properties": {
+            "status": told["status"],
+            "cost_share": told["cost_share"],
+            "loads": loads,
+            "fixes": told["fixes"],
+        },
     }
 
 

@@ -3,11 +3,22 @@
 import re
 import textwrap
 
-from hwdesign.advice.report_facts import MARKS
+from hwdesign.advice import report_words as words_of
+from hwdesign.advice.report_facts import REPORT_STATUSES
+from hwdesign.advice.report_words import MARKS
 from hwdesign.advice.safe import code_span, markdown_text
 
-COLOURS = {"fail": "1;31", "warn": "1;33", "ok": "32", "not applicable": "2", "not modelled": "2"}
+COLOURS = {
+    "break": "1;35",
+    "fail": "1;31",
+    "warn": "1;33",
+    "ok": "32",
+    "not judged": "1;36",
+    "not applicable": "2",
+    "not modelled": "2",
+}
 LABEL = 11  # width of a mark or a label with its margin [character]
+GAP = 2  # between two columns of a table [character]
 
 
 def text(reports, errors=(), *, width=100, colour=False):
@@ -21,7 +32,7 @@ def text(reports, errors=(), *, width=100, colour=False):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> print(text([judge("gpt2")]).splitlines()[0])
-    gpt2 on GB300: FAIL
+    gpt2 on GB300: WARN
     """
     paper = _Paper(width, colour)
     parts = ["\n".join(_text_lines(report, paper)) for report in reports]
@@ -55,35 +66,61 @@ class _Paper:
         lines = textwrap.indent(start + words, " " * LABEL)[LABEL:]
         return lines.replace(label, self.paint(label, code), 1) if code else lines
 
+    def table(self, rows):
+        """Lines of a table whose first row holds the heads of its columns; columns that find no
+        room stand below the others.
+        """
+        wide = max(len(label) for label, _ in rows)
+        columns = list(zip(*(cells for _, cells in rows), strict=True))
+        while columns:
+            shown, room = [], self.width - GAP - wide
+            while columns and (not shown or room >= GAP + max(map(len, columns[0]))):
+                column = columns.pop(0)
+                size = max(map(len, column))
+                room -= GAP + size
+                shown.append([f"{cell:<{size}}" for cell in column])
+            for (label, _), *cells in zip(rows, *shown, strict=True):
+                yield (" " * GAP).join([f"  {label:<{wide}}", *cells]).rstrip()
+            if columns:
+                yield ""
+
 
 def _text_lines(report, paper):
-    """Lines of one report."""
-    name, rest = report.title
-    yield paper.title(f"{name} {rest}: {MARKS[report.status]}")
-    for label, words in report.head:
-        yield paper.row(label, words, COLOURS["fail"] if label in report.loud else None)
-    yield ""
-    for verdict in report.facts["verdicts"]:
-        words = f"{verdict['title']}{report.mark(verdict['guideline'])} - {report.why(verdict)}"
+    """Lines of one report: where the step goes, the findings, the rest, and what was judged."""
+    title = " ".join(words_of.title(report))
+    yield paper.title(f"{title}: {MARKS[report.status]}")
+    for label, words in words_of.alarms(report):
+        yield paper.row(label, words, COLOURS["fail"])
+    table = words_of.where(report)
+    if table:
+        yield from paper.table(table)
+    for note in report.facts["notes"]:
+        yield paper.row("note", note)
+    for blame in report.blames:
+        yield from _finding_lines(report, blame, paper)
+    rest = words_of.rest(report)
+    if rest:
+        yield ""
+    for verdict in rest:
+        ignored = words_of.mark(report, verdict["guideline"])
+        words = f"{verdict['title']}{ignored} - {words_of.why(report, verdict)}"
         yield paper.row(_label(verdict, verdict), words, COLOURS[verdict["status"]])
-    for verdict in report.facts["verdicts"]:
-        for finding in verdict["findings"]:
-            yield from _finding_lines(report, verdict, finding, paper)
-    mark = paper.paint(MARKS[report.status], COLOURS[report.status])
     yield ""
-    if report.need:
-        yield report.summary.replace("FAIL", mark)
-    else:
-        yield f"{mark}: {report.summary}"
+    for label, words in words_of.head(report):
+        yield paper.row(label, words)
+    shown = paper.paint(MARKS[report.status], COLOURS[report.status])
+    yield ""
+    yield f"{shown}: {words_of.summary(report)}"
 
 
-def _finding_lines(report, verdict, finding, paper):
+def _finding_lines(report, blame, paper):
     """Lines about one finding."""
-    guideline = verdict["guideline"]
-    what = f"{finding['dimension']}: {finding['value']}{report.mark(guideline)}"
+    verdict, finding = blame.verdict, blame.finding
+    ignored = words_of.mark(report, verdict["guideline"])
     yield ""
+    what = f"{finding['dimension']}: {finding['value']}{ignored}"
     yield paper.row(_label(verdict, finding), what, COLOURS[finding["status"]])
-    for label, words in report.details(finding, guideline):
+    for label, words in words_of.details(report, blame):
         yield paper.row(f"  {label}", words)
     if verdict["chapter_url"]:
         yield paper.row("  read", verdict["chapter_url"])
@@ -106,7 +143,7 @@ def _list_lines(reports, errors, paper):
 def _config(report, quote=str):
     """A config, and whether it does not fit."""
     config = quote(report.facts["config"])
-    return f"{config}, does not fit" if report.need else config
+    return f"{config}, does not fit" if words_of.unfit(report) else config
 
 
 def markdown(reports, errors=()):
@@ -118,7 +155,7 @@ def markdown(reports, errors=()):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> markdown([judge("gpt2")]).splitlines()[0]
-    '### `gpt2` on GB300: **FAIL**'
+    '### `gpt2` on GB300: **WARN**'
     """
     parts = []
     if errors or len(reports) > 1:
@@ -132,9 +169,9 @@ def markdown(reports, errors=()):
 
 def _count(reports, errors):
     """How many configs have which status, in words."""
-    found = [report.status for report in reports] + ["not judged"] * len(errors)
+    found = [report.status for report in reports] + ["bad"] * len(errors)
     counts = []
-    for status in ("fail", "warn", "ok", "not judged"):
+    for status in (*reversed(REPORT_STATUSES), "bad"):
         if status in found:
             counts.append(f"{found.count(status)} {status}")
     noun = "configs" if len(found) > 1 else "config"
@@ -142,30 +179,56 @@ def _count(reports, errors):
 
 
 def _markdown_lines(report):
-    """Lines of one report."""
-    name, rest = report.title
-    yield f"### {code_span(name)} {markdown_text(rest)}: **{MARKS[report.status]}**"
-    yield f"\n{markdown_text(report.summary)}"
-    yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
-    for verdict in report.facts["verdicts"]:
+    """Lines of one report, as the text has them."""
+    name, where = words_of.title(report)
+    yield f"### {code_span(name)} {markdown_text(where)}: **{MARKS[report.status]}**"
+    yield f"\n{markdown_text(words_of.summary(report))}"
+    for _, words in words_of.alarms(report):
+        yield f"\n**{markdown_text(words)}**"
+    table = words_of.where(report)
+    if table:
+        yield ""
+        yield from _markdown_table(table)
+    for note in report.facts["notes"]:
+        yield f"\nNote: {markdown_text(note)}"
+    yield ""
+    for blame in report.blames:
+        yield from _markdown_finding(report, blame)
+    rest = words_of.rest(report)
+    if rest:
+        yield "\n| | guideline | why |\n| :-- | :-- | :-- |"
+    for verdict in rest:
         title = f"{verdict['guideline']} {verdict['title']}"
         if verdict["chapter_url"]:
             title = f"[{title}]({verdict['chapter_url']})"
-        title += report.mark(verdict["guideline"])
-        yield f"| {_mark(verdict)} | {title} | {markdown_text(report.why(verdict))} |"
-    yield ""
-    for verdict in report.facts["verdicts"]:
-        guideline = verdict["guideline"]
-        for finding in verdict["findings"]:
-            what = markdown_text(f"{finding['dimension']}: {finding['value']}")
-            ignored = report.mark(guideline)
-            yield f"- {_mark(finding)} guideline {guideline}: **{what}**{ignored}"
-            for label, words in report.details(finding, guideline):
-                yield f"  - {label}: {markdown_text(words)}"
+        title += words_of.mark(report, verdict["guideline"])
+        told = markdown_text(words_of.why(report, verdict))
+        yield f"| {_mark(verdict)} | {title} | {told} |"
     yield "\nJudged:\n"
-    for label, words in report.head:
+    for label, words in words_of.head(report):
         shown = code_span(words) if label == "config" else markdown_text(words)
         yield f"- {label}: {shown}"
+
+
+def _markdown_table(rows):
+    """Lines of a table whose first row holds the heads of its columns."""
+    for i, (label, cells) in enumerate(rows):
+        yield f"| {' | '.join(map(markdown_text, (label, *cells)))} |"
+        if i == 0:
+            yield "| :-- |" + " --: |" * len(cells)
+
+
+def _markdown_finding(report, blame):
+    """Lines about one finding."""
+    guideline, finding = blame.verdict["guideline"], blame.finding
+    what = markdown_text(f"{finding['dimension']}: {finding['value']}")
+    ignored = words_of.mark(report, guideline)
+    address = blame.verdict["chapter_url"]
+    number = f"[guideline {guideline}]({address})" if address else f"guideline {guideline}"
+    yield f"- {_mark(finding)} {number}: **{what}**{ignored}"
+    for label, words in words_of.details(report, blame):
+        shown = f"<{words}>" if label == "source" else markdown_text(words)
+        yield f"  - {label}: {shown}"
 
 
 def _mark(item):

@@ -8,17 +8,21 @@ import numpy as np
 
 from hwdesign.advice import shapes
 from hwdesign.advice.case import change
-from hwdesign.advice.verdict import MOST, Finding, Fix, Verdict, percent, some
+from hwdesign.advice.verdict import MOST, SLOWER, Finding, Fix, Verdict, percent, some
+from hwdesign.catalogue.precision import FP8
+from hwdesign.catalogue.published import score_changes
 from hwdesign.formulas.pipeline import split_layers, stage_layers
 from hwdesign.models.steps import step
 from hwdesign.timing.pipeline import block_times
 
-CHUNK = 8192  # tokens of the prompt that guideline 6 times [token]
+CHUNK = 8192  # tokens of a prompt that pass a pipeline at a time [token], as in chapter 6
+MOST_CHUNKS = 1024  # of a prompt; a longer one has larger chunks
 SQUARER = {  # dimension -> the sibling in which it is nearer to square
     "expert width": shapes.merged_experts,
     "feed-forward width": shapes.squarer,
 }
 LOWER = {"fp8": "fp8", "nvfp4": "fp4"}  # recipe -> the rate that a device needs for it
+STORED = "w4a16"  # the recipe whose weights alone are in few bits, which every device runs
 
 
 def near_square(case, limits):
@@ -73,6 +77,11 @@ def _near(model, sibling):
     return None
 
 
+def _no_slower(fix):
+    """A fix that does not slow the step, else None: a cost is no reason for another cost."""
+    return fix if fix.step <= SLOWER else None
+
+
 def _shape_finding(case, new, dimension, limits):
     routed = dimension == "expert width"
     old, now = shapes.first_ffn(case.model, routed), shapes.first_ffn(new.model, routed)
@@ -92,8 +101,8 @@ def _shape_finding(case, new, dimension, limits):
 
 
 def wide_over_deep(case, limits):
-    """Guideline 3: hidden size over layers not below the band of shipped dense models, against a
-    wider sibling.
+    """Guideline 3: hidden size over layers not below that of trained models, dense ones or mixtures
+    of experts as the model is, against a wider sibling.
 
     Blames the number of layers. Scores and cache are taken out of the cost: a sibling with fewer
     layers also has a smaller cache, which is another change. What depth is worth for quality no
@@ -104,17 +113,18 @@ def wide_over_deep(case, limits):
     >>> from hwdesign.advice.case import Case
     >>> from hwdesign.advice.verdict import Limits
     >>> from hwdesign.models import config
-    >>> wide_over_deep(Case(model=config.load("llama-3.1-8b")), Limits()).reason
-    'hidden size over layers is 128; shipped dense models of 7 billion parameters on: 87 to 140'
+    >>> wide_over_deep(Case(model=config.load("qwen3-30b-a3b")), Limits()).reason
+    'hidden size 2048 over 48 layers is 43; trained mixtures of experts: 43 to 128'
     """
     if case.refusal:
         return Verdict.cannot(case)
-    model = case.model
-    low, high = shapes.aspect_band()
+    model, experts = case.model, shapes.has_experts(case.model)
+    low, high = shapes.aspect_band(experts)
     aspect = model.hidden_size / shapes.depth(model)
+    trained = "mixtures of experts" if experts else "dense models of 7 billion parameters on"
     reason = (
-        f"hidden size over layers is {aspect:.0f}; shipped dense models of 7 billion "
-        f"parameters on: {low:.0f} to {high:.0f}"
+        f"hidden size {model.hidden_size} over {_layers(model)} is {aspect:.0f}; trained "
+        f"{trained}: {low:.0f} to {high:.0f}"
     )
     if aspect >= low:
         return Verdict.of(reason)
@@ -130,10 +140,10 @@ def wide_over_deep(case, limits):
     if _near(model, wide):
         text = f"{len(wide.blocks)} layers of hidden size {wide.hidden_size}"
         more = wide.hidden_size / model.hidden_size - 1
-        fix = Fix(text=text, case=new, before=case, width=more)
+        fix = _no_slower(Fix(text=text, case=new, before=case, width=more))
     finding = Finding(
         dimension="layers",
-        value=str(len(model.blocks)),
+        value=_layers(model).removesuffix(" layers"),
         rule=f"hidden size over layers at least {low:.0f}",
         status=status,
         cost=cost,
@@ -142,17 +152,27 @@ def wide_over_deep(case, limits):
     return Verdict.of(reason, [finding])
 
 
+def _layers(model):
+    """Layers of a model as `shapes.depth` counts them, in words."""
+    depth, blocks = shapes.depth(model), len(model.blocks)
+    if depth == blocks:
+        return f"{depth} layers"
+    return f"{depth} layers of a mixer and a feed-forward part ({blocks} in the config)"
+
+
 def _besides_scores(case):
     """Time of the step without the scores of attention [s]."""
     return case.seconds - float(case.breakdown.terms["attention"])
 
 
 def low_precision(case, limits):
-    """Guideline 4: the lowest precision that the device multiplies, against the one in use.
+    """Guideline 4: the lowest precision that the device multiplies, against the one in use, and a
+    cache in FP8; each alone, so that neither is blamed for the other.
 
-    Blames the recipe. FP8 and NVFP4 are tried where the device has them, INT4 weights where it has
-    neither. What a format costs in accuracy no time model knows; chapter 4 lays published scores
-    beside it. Source: chapter 4.
+    Blames the recipe or the cache. FP8 and NVFP4 are tried where the device has them, INT4 weights
+    where it has neither; where it has FP8 alone the reason says what they would save, by a
+    stand-in. The cache's format is the server's to choose and is warned of at most. What a format
+    costs in accuracy no time model knows: published scores are laid beside. Source: chapter 4.
 
     Examples
     --------
@@ -160,41 +180,61 @@ def low_precision(case, limits):
     >>> from hwdesign.advice.verdict import Limits
     >>> from hwdesign.models import config
     >>> case = Case(model=config.load("llama-3.1-8b"), device="H100_SXM")
-    >>> low_precision(case, Limits()).findings[0].fix.text
-    'recipe fp8'
+    >>> [finding.fix.text for finding in low_precision(case, Limits()).findings]
+    ['recipe fp8', 'cache fp8']
     """
     if case.refusal:
         return Verdict.cannot(case)
     now = case.recipe
     reason = f"{now.name} on {case.device.name}"
-    if "attention" not in case.model.low_precision_parts(now):
+    if now.weight_only:
+        bits = now.weights.bits
+        reason += (
+            f"; weights of {bits} bits are expanded to BF16 in the kernel (Marlin or Triton), "
+            f"timed as a BF16 kernel that reads {bits}-bit weights: a stand-in, no table times it"
+        )
+    if (kept := case.low("attention")) != now.weights:
         share = percent(case.breakdown.share("projections"))
-        reason += f"; the checkpoint keeps attention in BF16, {share} of the step"
+        reason += f"; the checkpoint keeps attention in {kept.label}, {share} of the step"
+    found = [_lower_products(case, limits), _lower_cache(case, limits)]
+    told = [reason, *(text for text, _ in found if text)]
+    return Verdict.of("; ".join(told), [finding for _, finding in found if finding])
+
+
+def _lower_products(case, limits):
+    """What a lower recipe would bring, in words, and a finding if that is much."""
     lower = _lower_recipes(case)
-    if not lower:
-        return Verdict.of(f"{reason}; the device multiplies nothing lower")
-    best = min(lower, key=lambda new: new.seconds)
-    cost = case.gain(best)
+    best = min(lower, key=lambda new: new.seconds, default=None)
+    stored = _stored(case, best, limits)
+    if best is None:
+        return f"the device multiplies nothing lower{stored}", None
+    cost, name = case.gain(best), best.recipe.name
     status = limits.grade(cost)
     if status == "ok":
-        told = f"save {percent(cost)}" if cost > 0 else f"add {percent(-cost)}"
-        return Verdict.of(f"{reason}; {best.recipe.name} would {told}")
+        return f"{name} would {_told(cost)}{stored}", None
+    rule = "the lowest precision that the device multiplies"
+    if best.recipe.weight_only:
+        rule = "weights of fewer bits, expanded to BF16 in the kernel"
     finding = Finding(
         dimension="recipe",
-        value=now.name,
-        rule="the lowest precision that the device multiplies",
+        value=case.recipe.name,
+        rule=rule,
         status=status,
         cost=cost,
-        fixes=some(Fix(text=f"recipe {best.recipe.name}", case=best, before=case)),
+        fixes=some(Fix(text=f"recipe {name}", case=best, before=case)),
     )
-    return Verdict.of(f"{reason}; {best.recipe.name} saves {percent(cost)}", [finding])
+    return f"{name} saves {percent(cost)}{_scores(case.recipe, best.recipe)}{stored}", finding
+
+
+def _told(gain):
+    return f"save {percent(gain)}" if gain > 0 else f"add {percent(-gain)}"
 
 
 def _lower_recipes(case):
     """The case in each lower recipe that the device multiplies, as a list."""
     names = [name for name, rate in LOWER.items() if rate in case.device.dense_peak]
     found = []
-    for name in names or ["w4a16"]:
+    for name in names or [STORED]:
         new = change(case, recipe=name)
         if new and _bits(new.recipe) < _bits(case.recipe):
             found.append(new)
@@ -205,14 +245,71 @@ def _bits(recipe):
     return recipe.weights.bits + recipe.math.bits
 
 
+def _stored(case, best, limits):
+    """What weights alone in four bits would save beyond the best multiplied format, in words;
+    nothing where it is little, or the device multiplies four bits or no eight.
+    """
+    rates = case.device.dense_peak
+    if LOWER["nvfp4"] in rates or LOWER["fp8"] not in rates:
+        return ""
+    new = change(case, recipe=STORED)
+    if new is None or new.recipe.weights.bits >= case.recipe.weights.bits:
+        return ""
+    gain = case.gain(new)
+    if gain < limits.warn or (best and best.seconds <= new.seconds):
+        return ""
+    return (
+        f"; weights alone in four bits ({STORED}) would save {percent(gain)}, by a BF16 kernel as "
+        "a stand-in: no table times it"
+    )
+
+
+def _scores(wide, narrow):
+    """Published changes of scores from one recipe to another, in words."""
+    if wide.weight_only or narrow.weight_only:
+        return ""
+    wide, narrow = (form.weights.name.partition("_")[0] for form in (wide, narrow))
+    scores = score_changes(wide, narrow)
+    if not scores:
+        return f" (no published score from {wide} to {narrow} in chapter 4)"
+    told = []
+    for model, name, points in scores:
+        points = round(points, 1) + 0.0  # no minus before a zero
+        told.append(f"{points:+.1f} points of {name} in {model.replace(',', '')}")
+    return f" (published, {wide} to {narrow}: {', '.join(told)})"
+
+
+def _lower_cache(case, limits):
+    """What a cache in FP8 would bring, in words, and a finding if that is much; nothing where it
+    has no more bits, or the device multiplies no FP8.
+    """
+    if case.cache.bits <= FP8.bits or LOWER["fp8"] not in case.device.dense_peak:
+        return "", None
+    new = change(case, cache=FP8)
+    cost = case.gain(new)
+    told = f"a cache in {FP8.name} would {_told(cost)}"
+    if limits.grade(cost) == "ok":
+        return told, None
+    finding = Finding(
+        dimension="cache",
+        value=case.cache.name,
+        rule=f"{FP8.bits} bits, if the answers allow it: a setting of the server, which is no part "
+        "of the model",
+        status="warn",
+        cost=cost,
+        fixes=some(Fix(text=f"cache {FP8.name}", case=new, before=case)),
+    )
+    return told, finding
+
+
 def regular_layers(case, limits):
     """Guideline 6: layers that fall into equal pipeline stages; the cost is what GPUs wait for the
-    slowest stage in prefill of the case's `context`.
+    slowest stage, in prefill of the case's prompt or in a decode step, whichever is more.
 
-    Blames the layers; "not applicable" without stages. Stages hold equally many layers, cut as vLLM
-    cuts; the free way out, other cuts, is named in the reason. Timed is the first chunk of a
-    prompt. Stages are blamed only if equal ones would wait less, which the head in the last one can
-    prevent. Source: chapter 6.
+    Blames the layers, or the head in the last stage where equal ones would wait more than half as
+    long; "not applicable" without stages. Stages hold equally many layers, cut as the engine cuts,
+    if the case has no `split`. A prompt passes in chunks; the waits are those of all of them
+    together. Source: chapter 6.
 
     Examples
     --------
@@ -227,85 +324,155 @@ def regular_layers(case, limits):
         return Verdict.not_applicable("no pipeline: pp = 1")
     if case.refusal:
         return Verdict.cannot(case)
-    split = stage_layers(len(model.blocks), stages, extra="middle")
-    times, rest = _block_times(case)
-    cost = _idle(times, rest, split)
-    unequal, sibling = _unequal(case, split, cost)
-    status = limits.grade(cost, "warn" if unequal else "ok")
+    split, uses = _split(case), _stage_uses(case)
+    waits = _waits(uses, split)
     shown = split if stages <= 8 else dict.fromkeys(split)
     told = f"{len(model.blocks)} in stages of {', '.join(map(str, shown))}"
     kinds = len(model.block_counts)
-    alike = f"{kinds} kinds of layers" if kinds > 1 else "all alike"
-    reason = f"layers: {told}; {alike}; GPUs wait {percent(cost)} of the time"
-    if status == "ok":
-        return Verdict.of(reason)
-    reason += _free_cuts(times, rest, stages, cost)
-    if unequal:
-        dimension, value, rule = "layers", told, "every stage holds the same layers"
-    else:
-        dimension, value = "last stage", f"the head besides {split[-1]} layers"
-        rule = "every stage takes the same time"
-    finding = Finding(
-        dimension=dimension,
-        value=value,
-        rule=rule,
-        status=status,
-        cost=cost,
-        fixes=some(_equal_stages(case, sibling) if unequal and sibling else None),
-        subject="layers",
+    reason = (
+        f"layers: {told}; {f'{kinds} kinds of layers' if kinds > 1 else 'all alike'}; GPUs wait "
+        f"{percent(waits['prefill'])} of the time in prefill, {percent(waits['decode'])} in decode"
     )
-    return Verdict.of(reason, [finding])
+    graded, sibling = _graded(case, split, waits, limits)
+    if not graded:
+        return Verdict.of(reason)
+    cuts, left = _best_cut(uses, stages)
+    cut_fix, most = None, max(waits.values())
+    if left < most and percent(left) != percent(most):
+        reason += f"; cut by time into {', '.join(map(str, cuts))} they wait {percent(left)}"
+        cut_fix = _cut_fix(case, cuts) if limits.grade(left) == "ok" else None
+    values = {"layers": told, "last stage": f"the head besides {split[-1]} layers"}
+    equal_fix = {"layers": _equal_stages(case, sibling)}
+    findings = [
+        Finding(
+            dimension=dimension,
+            value=values[dimension],
+            rule=STAGES[dimension],
+            status=status,
+            cost=cost,
+            fixes=some(cut_fix, equal_fix.get(dimension)),
+            subject="layers",
+        )
+        for dimension, (status, cost) in graded.items()
+    ]
+    return Verdict.of(reason, findings)
 
 
-def _unequal(case, split, cost):
-    """Whether stages differ although equal ones would wait less than `cost`, and the sibling with
-    equal stages; None where there is none that runs.
+STAGES = {
+    "layers": "every stage holds the same layers",
+    "last stage": "every stage takes the same time",
+}
+
+
+def _split(case):
+    """Layers of each stage."""
+    if case.split is not None:
+        return case.split
+    extra = case.engine.extra_layers
+    return stage_layers(len(case.model.blocks), case.attention.pp, extra=extra)
+
+
+def _graded(case, split, waits, limits):
+    """What is blamed, each with its status and the longest wait that it causes, as a dict; and the
+    sibling with equal stages, None without one.
+
+    That is the layers where equal stages would wait half as long at most, else the head in the last
+    stage. Stages that differ are warned of whatever they cost, if nobody chose them.
     """
-    if len(set(shapes.stage_blocks(case.model, split))) == 1:
-        return False, None
-    new = change(case, model=shapes.regular(case.model, case.attention.pp))
-    if new is None:
-        return True, None
-    equal_split = stage_layers(len(new.model.blocks), case.attention.pp, extra="middle")
-    equal = _idle(*_block_times(new), equal_split)
-    # The last of the equal stages, which has the head besides, can be longer still.
-    return equal < cost - 1e-9, new
+    sibling, blamed = None, dict.fromkeys(waits, "last stage")
+    if len(set(shapes.stage_blocks(case.model, split))) > 1:
+        sibling = _regular(case)
+        equal = _waits(_stage_uses(sibling), _split(sibling)) if sibling else {}
+        for use, wait in waits.items():
+            if equal.get(use, 0.0) <= wait / 2:
+                blamed[use] = "layers"
+    graded = {}
+    for dimension in dict.fromkeys(blamed.values()):
+        cost = max(waits[use] for use in waits if blamed[use] == dimension)
+        least = "warn" if dimension == "layers" and case.split is None else "ok"
+        status = limits.grade(cost, least)
+        if status != "ok":
+            graded[dimension] = status, cost
+    return graded, sibling
+
+
+def _regular(case):
+    """The case with equal stages, by the sibling that changes the parameters least; None where it
+    does not run.
+    """
+    model, stages = case.model, case.attention.pp
+    siblings = [shapes.regular(base, stages) for base in (model, shapes.alike(model))]
+    return change(case, model=min(siblings, key=lambda new: _off(model, new)))
+
+
+def _off(model, sibling):
+    return abs(sibling.parameters / model.parameters - 1)
 
 
 def _equal_stages(case, new):
-    """The fix by a sibling with equal stages; None where it is another model."""
-    if not _near(case.model, new.model):
+    """The fix by a sibling with equal stages; None where it is another model or slower."""
+    if new is None or not _near(case.model, new.model):
         return None
-    counts = ", ".join(f"{n} x {block.kind}" for block, n in new.model.block_counts.items())
-    text = f"{len(new.model.blocks)} layers in {case.attention.pp} equal stages: {counts}"
-    return Fix(text=text, case=new, before=case)
+    kinds = [block.kind for block in new.model.block_counts]
+    counts = []
+    for block, n in new.model.block_counts.items():
+        wide = f" {block.ffn.width}" if kinds.count(block.kind) > 1 and block.ffn else ""
+        counts.append(f"{n} x {block.kind}{wide}")
+    text = f"{len(new.model.blocks)} layers in {case.attention.pp} equal stages: "
+    return _no_slower(Fix(text=text + ", ".join(counts), case=new, before=case))
 
 
-def _free_cuts(times, rest, stages, cost):
-    """Which other cuts between the same layers would wait less than `cost`, in words."""
+def _cut_fix(case, cuts):
+    """The fix by other cuts between the same layers."""
+    text = f"stages of {', '.join(map(str, cuts))} layers"
+    if case.engine.cut_option:
+        text += f" ({case.engine.cut_option} of {case.engine.label})"
+    return Fix(text=text, case=replace(case, split=cuts), before=case)
+
+
+def _best_cut(uses, stages):
+    """The cut that is best for all uses together, each scaled to one, and the longest wait that it
+    leaves.
+    """
+    totals = {use: times.sum() + rest for use, (times, rest) in uses.items()}
+    times = sum(times / totals[use] for use, (times, _) in uses.items())
+    rest = sum(rest / totals[use] for use, (_, rest) in uses.items())
     cuts = split_layers(times, stages, last=rest)
-    left = _idle(times, rest, cuts)
-    if left >= cost:
-        return ""
-    places = ", ".join(map(str, np.cumsum(cuts)[:-1]))
-    return f"; cuts after layers {places} are free and leave {percent(left)}"
+    return cuts, max(_waits(uses, cuts).values())
 
 
-def _block_times(case):
-    """Time of each block in the first chunk of a prompt, and of what is besides them [s]."""
-    return block_times(
+def _stage_uses(case):
+    """Of a prompt and of a decode step: time of each block, and of what is besides them [s]."""
+    size = CHUNK * -(-case.prompt // (CHUNK * MOST_CHUNKS))
+    ends = np.append(np.arange(size, case.prompt, size), case.prompt)
+    cached = np.append(0, ends[:-1])
+    step_batch = -(-case.batch // case.attention.pp)  # a batch is cut into as many as stages
+    return {
+        "prefill": _block_times(case, ends, cached, case.attention.dp),
+        "decode": _block_times(case, np.array([case.context]), case.context - 1, step_batch),
+    }
+
+
+def _block_times(case, context, cached, batch):
+    """Time of each block over all these chunks, and of what is besides them [s]."""
+    times, rest = block_times(
         case.model,
         case.device,
         case.recipe,
-        context=min(CHUNK, case.context),
+        context=context,
+        cached=cached,
         attention=replace(case.attention, pp=1),
         ffn=replace(case.ffn, pp=1),
-        batch=case.attention.dp,
+        batch=batch,
     )
+    return times.sum(axis=1), float(np.sum(rest))
 
 
-def _idle(times, rest, split):
-    """Share of the time that GPUs wait for the slowest stage [dimensionless]."""
-    stages = np.array([part.sum() for part in np.split(times, np.cumsum(split)[:-1])])
-    stages[-1] += rest
-    return float(1 - stages.mean() / stages.max())
+def _waits(uses, split):
+    """Share of the time that GPUs wait for the slowest stage in each use [dimensionless]."""
+    waits = {}
+    for use, (times, rest) in uses.items():
+        stages = np.array([part.sum() for part in np.split(times, np.cumsum(split)[:-1])])
+        stages[-1] += rest
+        waits[use] = float(1 - stages.mean() / stages.max())
+    return waits

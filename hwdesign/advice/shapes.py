@@ -15,7 +15,8 @@ from hwdesign.formulas.tiling import pad
 from hwdesign.models import config  # noqa: F401  (examples below load models)
 
 CHOICES = 10  # kinds of blocks for which both multiples are tried
-LARGE = 7e9  # parameters from which on dense models show how wide is wide [element]
+LARGE = 7e9  # parameters from which on models show how wide is wide [element]
+ROUND = 256  # of the widths that are made equal [element]
 
 
 def mapped(model, change, **values):
@@ -165,39 +166,50 @@ def squarer(model):
 
 
 @functools.cache
-def compared_models():
+def trained_models():
     """The models that bands are taken from: rows of bands.csv, each with its source.
 
-    Sizes are in [element], counts are numbers, and what a dense model lacks is None. A table and no
-    folder, so that a config which is added moves no verdict.
+    Sizes are in [element], counts are numbers, and what a dense model lacks is None. `layers` are
+    those of the config, `depth` counts as `depth` does. A table and no folder, so that a config
+    which is added moves no verdict.
 
     Examples
     --------
-    >>> compared_models()[0]["model"], compared_models()[0]["experts"]
+    >>> trained_models()[0]["model"], trained_models()[0]["experts"]
     ('deepseek-r1', 256)
     """
     text = resources.files("hwdesign.advice").joinpath("bands.csv").read_text(encoding="utf-8")
     found = []
     for row in csv.DictReader(text.splitlines()):
         for name, value in row.items():
-            if name not in ("model", "source"):
+            if name not in ("model", "book", "source"):
                 row[name] = int(value) if value else None
         found.append(row)
     return tuple(found)
 
 
 @functools.cache
-def aspect_band():
-    """Smallest and largest hidden size over layers of the dense models in bands.csv, from 7 billion
-    parameters on [element a layer]; chapter 3 draws it.
+def compared_models():
+    """Those of `trained_models` that the chapters compare: their configs come with the package.
 
-    >>> [round(x) for x in aspect_band()]
-    [87, 140]
+    >>> len(compared_models()) < len(trained_models())
+    True
+    """
+    return tuple(row for row in trained_models() if row["book"])
+
+
+@functools.cache
+def aspect_band(experts=False):
+    """Smallest and largest hidden size over layers of trained models from 7 billion parameters on
+    [element a layer]: the dense ones of the book, which chapter 3 draws, or mixtures of experts.
+
+    >>> [round(x) for x in aspect_band()], [round(x) for x in aspect_band(experts=True)]
+    ([87, 140], [43, 128])
     """
     aspects = [
-        row["hidden_size"] / row["layers"]
-        for row in compared_models()
-        if row["experts"] is None and row["parameters"] > LARGE
+        row["hidden_size"] / row["depth"]
+        for row in trained_models()
+        if bool(row["experts"]) == experts and row["parameters"] > LARGE
     ]
     return min(aspects), max(aspects)
 
@@ -364,6 +376,51 @@ def _multiples(count, stages):
     """The two multiples around a count, the nearer first, none of them 0."""
     near = {max(1, count // stages) * stages, -(-count // stages) * stages}
     return sorted(near, key=lambda n: (abs(n - count), n))
+
+
+def alike(model):
+    """A sibling whose layers of one kind are equal: the same mixer in all, and one width.
+
+    Parameters
+    ----------
+    model : Model
+        Where to start.
+
+    Returns
+    -------
+    Model
+        Layers with the same mixer, or all without one, that have dense feed-forward parts get the
+        mean of their widths, a multiple of 256; other layers stay. Sizes in [element].
+
+    Notes
+    -----
+    A search that gives each layer a width of its own leaves kinds that no number of stages divides.
+    Source: chapter 6, which repairs Nemotron-Super-49B so.
+
+    Examples
+    --------
+    >>> new = alike(config.load("llama-3.3-nemotron-super-49b"))
+    >>> [(n, block.kind, block.ffn.width) for block, n in new.block_counts.items()]
+    [(49, 'GQA + dense', 28416), (31, 'dense', 8192)]
+    """
+
+    def key(block):
+        dense = block.ffn is not None and not block.routed
+        return (block.mixer, replace(block.ffn, width=ROUND)) if dense else (block, None)
+
+    widths = {}
+    for block in model.blocks:
+        if key(block)[1]:
+            widths.setdefault(key(block), []).append(block.ffn.width)
+
+    def change(block):
+        found = widths.get(key(block))
+        if not found or len(set(found)) == 1:
+            return block
+        width = max(1, round(np.mean(found) / ROUND)) * ROUND
+        return replace(block, ffn=replace(block.ffn, width=width))
+
+    return mapped(model, change)
 
 
 def stage_blocks(model, split):

@@ -11,8 +11,8 @@ than any cost.
 from dataclasses import dataclass, field
 
 from hwdesign._check import check_fields, choice, count, instance, listed, single
+from hwdesign.advice.breaks import Refusal, loading_engines
 from hwdesign.advice.case import Case
-from hwdesign.models.engine_plans import plan_engines
 
 RANK = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 STATUSES = tuple(RANK)
@@ -130,8 +130,8 @@ class Fix:
 
     @property
     def engines(self):
-        """Names of the engines that run its plans, as a tuple."""
-        return plan_engines(self.case.model, self.case.attention, self.case.ffn)
+        """Names of the engines that run its plans and take its shapes, as a tuple."""
+        return loading_engines(self.case)
 
     @property
     def large(self):
@@ -153,31 +153,14 @@ class Fix:
         return self.case.seconds / self.before.seconds - 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """That an engine does not load a shape, or crashes on it.
+def close(model, sibling):
+    """Whether a sibling has about the parameters of a model: more apart, it is another model.
 
-    Parameters
-    ----------
-    engine : str
-        Label and version.
-    says : str
-        What it says or does, in words.
-    source : str
-        Where that is read: an address.
-
-    Examples
-    --------
-    >>> Refusal(engine="vLLM 0.33.0", says="asserts", source="https://example.org").engine
-    'vLLM 0.33.0'
+    >>> from hwdesign.models import config
+    >>> close(config.load("gpt2"), config.load("gpt2")), close(config.load("gpt2"), None)
+    (True, False)
     """
-
-    engine: str
-    says: str
-    source: str
-
-    def __post_init__(self):
-        check_fields(self, texts=("engine", "says", "source"))
+    return bool(sibling) and abs(sibling.parameters / model.parameters - 1) <= MOST
 
 
 def some(*fixes):
@@ -214,7 +197,8 @@ class Finding:
     fixes : tuple of Fix
         What would remove it, the first choice first; empty where nothing does.
     refused_by : tuple of Refusal
-        Engines that do not load or crash, of a "break".
+        Engines that do not load it or crash, the case's own first. It is a "break" if that is
+        among them; else they are named and nothing more.
     subject : str, optional
         Which keys of a config it speaks of, by a name in `hwdesign.advice.report_sarif.KEYS`; by
         default `dimension`.

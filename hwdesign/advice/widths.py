@@ -1,32 +1,40 @@
-"""Guideline 2 as a rule: which widths and head counts of a model do the plans cut badly?"""
+"""Guideline 2 as a rule: which widths and head counts of a model do the plans cut badly, and which
+of them do engines refuse?
+"""
 
+import math
 from dataclasses import replace
 
+from hwdesign.advice.breaks import (
+    breaks,
+    broken,
+    loading_engines,
+    loads,
+    lowered_part,
+    nearest_ways,
+    refused_by,
+)
 from hwdesign.advice.case import change, plan_text
 from hwdesign.advice.shapes import mapped
-from hwdesign.advice.verdict import Finding, Fix, Verdict, some
-from hwdesign.models.parts import QUANTIZED, TERM_OF, Shard
+from hwdesign.advice.verdict import SLOWER, Finding, Fix, Verdict, close, some
+from hwdesign.models.parts import QUANTIZED, TERM_OF, Mixer, Shard
 from hwdesign.models.sharding import width_tiers
 
-WHY = {
-    "format": "whole scale blocks",
-    "kernel": "rows in pieces of 16 bytes",
-    "tile 128": "full tiles",
-}
 MODEL_FIELDS = ("hidden_size", "vocab_size")
 WIDTH_TERMS = ("ffn", "experts", "projections", "head")  # that the hidden size is in
-BETTER = ("tile 256", "tile 512")  # worth having, but no rule
+COUNTS = ("query heads", "key-value heads")  # sides that are heads and no widths
+TILE = "tile 128"
+BLOCKLESS = {"fp8_block": "fp8"}  # recipes of as many bits whose scales have no blocks
 
 
 def multiples(case, limits):
-    """Guideline 2: widths in multiples of 128 after the split, scale blocks and rows not cut, heads
-    that divide.
+    """Guideline 2: widths in multiples of 128 after the split, nothing that engines refuse, and
+    heads that divide.
 
-    A finding for each width, vocabulary or head count that breaks a tier of `width_tiers`. The cost
-    is what the width's part of the step would save if each parameter took the time that it takes at
-    the next good width. A vocabulary, which is looked at as a whole, and experts in four bits are
-    never a failure: engines pad both. Not looked at: the rotary part of a latent, which engines
-    multiply together with the queries' latent. Source: chapter 2.
+    A finding for each width, vocabulary or head count whose shares are no multiples of 128 or which
+    a named engine refuses: a break where that is the case's own engine. The cost of the others is
+    what the width's part of the step would save if each parameter took the time that it takes at
+    the nearest good width. Source: chapter 2; `refusals.csv` for what engines refuse.
 
     Examples
     --------
@@ -37,18 +45,23 @@ def multiples(case, limits):
     >>> verdict.status, verdict.findings[0].fix.text
     ('warn', 'vocabulary 50304')
     """
-    about_heads = _heads(case)
+    refused = broken(case)
+    about_heads = _heads(case, refused)
     if case.refusal:
         return Verdict.of(str(case.refusal), about_heads) if about_heads else Verdict.cannot(case)
     about_widths, passed = [], []
     for shard in _widths(case):
-        tiers = width_tiers(shard.width, shard.ways, case.low(shard.part)).values()
-        kept = [tier.multiple for tier in tiers if tier.ok]
-        broken = [tier for tier in tiers if not tier.ok and tier.name not in BETTER]
-        passed += kept[-1:]
-        if broken:
-            about_widths.append(_finding(case, shard, broken, limits))
-    if about_widths:
+        tiers = width_tiers(shard.width, shard.ways).values()
+        passed += [tier.multiple for tier in tiers if tier.ok][-1:]
+        mine = {side: rules for side, rules in refused.items() if _about(side, shard)}
+        if mine or not _tile(shard).ok:
+            about_widths.append(_finding(case, shard, mine, limits))
+        for side in mine:
+            del refused[side]
+    about_widths += _alone(case, refused)
+    if any(finding.refused_by for finding in about_widths):
+        reason = "engines refuse some shares"
+    elif about_widths:
         reason = "some shares are no multiples of 128"
     else:
         reason = f"all shares of widths are multiples of {min(passed)}"
@@ -57,18 +70,25 @@ def multiples(case, limits):
     return Verdict.of(reason, about_heads + about_widths)
 
 
+def _tile(shard):
+    return width_tiers(shard.width, shard.ways)[TILE]
+
+
+def _about(side, shard):
+    """Whether a refused side is one of a width."""
+    return side.kind not in COUNTS and (side.name, side.size) == (shard.name, shard.width)
+
+
 def _widths(case):
     """What is checked, as a list of `Shard`, each once."""
-    model = case.model
-    low = model.low_precision_parts(case.recipe)
-    first = next((part for part in model.parameters_by_part() if part in low), "head")
+    model, part = case.model, lowered_part(case)
     hidden = Shard(
-        name="hidden size", field="hidden_size", width=model.hidden_size, ways=1, part=first
+        name="hidden size", field="hidden_size", width=model.hidden_size, ways=1, part=part
     )
     vocabulary = Shard(
         name="vocabulary", field="vocab_size", width=model.vocab_size, ways=1, part="head"
     )
-    found = [hidden, vocabulary]
+    found = [hidden, vocabulary] if model.lm_head else [hidden]
     for block in model.block_counts:
         for part in (block.ffn, block.mixer):
             if part:
@@ -76,62 +96,180 @@ def _widths(case):
     return list(dict.fromkeys(found))
 
 
-def _finding(case, shard, broken, limits):
-    """What is said of a width whose shares break these tiers, the strictest rule last."""
-    first, good = broken[0], broken[-1].next_width
-    model = _resized(case, shard, good)
-    new = change(case, model=model)
-    cost = new and _waste(case, new, shard)
-    text = f"{shard.name} {good}"
-    if shard.name == "query heads":
-        heads = _first_changed_mixer(case.model, model)
-        good, text = heads.num_heads * heads.head_dim, f"{heads.num_heads} query heads"
-    fix = new and Fix(text=text, case=new, before=case, width=good / shard.width - 1)
-    value, each = str(shard.width), ""
-    if shard.ways > 1:
-        value = f"{shard.width} / {shard.ways} = {first.local:g}"
-        each = f" on each of {shard.ways} GPUs"
-        if shard.part == "experts":
-            fix = _less_cut(case, shard, good) or fix
-    least = "warn" if _padded(case, shard) or first.name.startswith("tile") else "fail"
+def _finding(case, shard, refused, limits):
+    """What is said of a width whose shares are no multiples of 128, or refused."""
+    rules = [rule for rules in refused.values() for rule in rules if breaks(case, rule)]
+    side = next(iter(refused), shard)  # a vocabulary is refused in shares, though judged as a whole
+    need = max((rule.multiple for rule in rules), default=128)
+    ways = side.ways if rules else shard.ways
+    step = math.lcm(128, ways // shard.ways)
+    near = _siblings(case, shard, step)
+    cost = None if rules or not near else _waste(case, near[0], shard)
+    near = _close(case, near) or _close(case, _siblings(case, shard, need))
+    fixes = _on_server(case, shard, bool(rules)), _in_model(case, near, shard, bool(rules))
     return Finding(
         dimension=shard.name,
-        value=value,
-        rule=f"multiples of {first.multiple}{each}, for {WHY[first.name]}",
-        status=limits.grade(cost, least),
+        value=_value(shard.width, ways),
+        rule=_rule(need, ways, "whole scale blocks" if rules else "full tiles"),
+        status=limits.grade(cost, "break" if rules else "warn"),
         cost=cost,
-        fixes=some(fix),
+        fixes=some(*fixes),
+        refused_by=refused_by(case, refused),
     )
 
 
-def _padded(case, shard):
-    """Whether engines pad this width: a vocabulary, and experts in four bits."""
-    if shard.part == "experts":
-        return case.low("experts").bits == 4 and case.recipe.math.bits == 4
-    return shard.name == "vocabulary"
+def _close(case, siblings):
+    """Those that are no other models."""
+    return [new for new in siblings if close(case.model, new.model)]
 
 
-def _first_changed_mixer(old, new):
-    pairs = zip(old.blocks, new.blocks, strict=True)
-    return next(after.mixer for before, after in pairs if before != after)
+def _value(size, ways):
+    """A size and its share in words."""
+    return f"{size} / {ways} = {size / ways:g}" if ways > 1 else str(size)
 
 
-def _less_cut(case, shard, most):
-    """The fix that cuts experts into fewer pieces and so widens them least; None where none stays
-    below `most`.
+def _rule(multiple, ways, why):
+    """What a share must be a multiple of, in words."""
+    if multiple == 1:
+        return f"the {ways} GPUs divide it"
+    each = f" on each of {ways} GPUs" if ways > 1 else ""
+    return f"multiples of {multiple}{each}, for {why}"
+
+
+def _siblings(case, shard, multiple):
+    """The case with each sibling that runs and whose shares are multiples, the nearest first, of
+    two equally near the larger.
     """
-    good = {}
-    for attention, ffn in case.layouts():
-        tile = width_tiers(shard.width, ffn.tp, case.low("experts"))["tile 128"]
-        if attention == case.attention and tile.next_width < most:
-            good.setdefault(tile.next_width, []).append((attention, ffn))
-    for width, pairs in sorted(good.items()):
-        new = replace(case, model=_resized(case, shard, width)).fastest(pairs)
-        if new and (new.breakdown.feasible or not case.breakdown.feasible):
-            wider = f"expert width {width}, " if width > shard.width else ""
-            text = f"{wider}experts less cut: {plan_text(new.attention, new.ffn)}"
-            return Fix(text=text, case=new, before=case, width=width / shard.width - 1)
-    return None
+    found = []
+    for model in _resized(case, shard, multiple):
+        if new := change(case, model=model):
+            found.append((_moved(case, new, shard), -model.parameters, new))
+    return [new for *_, new in sorted(found, key=lambda item: item[:2])]
+
+
+def _moved(case, new, shard):
+    """By how much a width differs in another case [element]."""
+    return abs(_new_width(case, new.model, shard) - shard.width)
+
+
+def _resized(case, shard, multiple):
+    """Models with other widths; a vocabulary only grows, and query heads come in whole groups."""
+    model = case.model
+    if shard.field in MODEL_FIELDS:
+        up = -(-shard.width // multiple) * multiple
+        widths = {up} if shard.field == "vocab_size" else {up, shard.width // multiple * multiple}
+        return [replace(model, **{shard.field: width}) for width in widths - {0, shard.width}]
+    ways = dict.fromkeys(
+        way
+        for block in model.block_counts
+        for part in block.parts
+        if shard in part.shards(case.attention, case.ffn)
+        for way in part.resized(shard, multiple)
+    )
+    found = []
+    for way in ways:
+
+        def other(part, way=way):
+            if part is None or shard not in part.shards(case.attention, case.ffn):
+                return part
+            return part.resized(shard, multiple).get(way, part)
+
+        def change_block(block, other=other):
+            return replace(block, mixer=other(block.mixer), ffn=other(block.ffn))
+
+        found.append(mapped(model, change_block))
+    return [new for new in found if new != model]
+
+
+def _new_width(case, model, shard):
+    """The width of a shard in a sibling [element]."""
+    if shard.field in MODEL_FIELDS:
+        return getattr(model, shard.field)
+    for before, after in zip(case.model.blocks, model.blocks, strict=True):
+        for old, new in zip(before.parts, after.parts, strict=True):
+            places = old.shards(case.attention, case.ffn)
+            if shard in places and old != new:
+                return new.shards(case.attention, case.ffn)[places.index(shard)].width
+    return shard.width
+
+
+def _in_model(case, near, shard, breaking):
+    """The fix by the nearest width: of a break whatever it costs, of a cost if the step gets no
+    slower; experts also where plans that cut them less need less of a change.
+    """
+    fits = [new for new in near if breaking or new.seconds <= _slowest(case)]
+    if shard.part == "experts" and shard.ways > 1:
+        fits += _less_cut_and_wider(case, shard)
+        fits.sort(key=lambda new: _moved(case, new, shard))
+    if not fits:
+        return None
+    new = fits[0]
+    width = _new_width(case, new.model, shard)
+    text = f"{shard.name} {width}"
+    if shard.name == "query heads":
+        old, mixer = _changed_mixer(case.model, new.model)
+        text = f"{mixer.num_heads} query heads"
+        text += f" of {mixer.head_dim}" if mixer.head_dim != old.head_dim else ""
+    if new.ffn != case.ffn:
+        text += f", experts less cut: {plan_text(new.attention, new.ffn)}"
+    return Fix(text=text, case=new, before=case, width=width / shard.width - 1)
+
+
+def _changed_mixer(old, new):
+    """The first mixer that is another one in a sibling, before and after."""
+    pairs = zip(old.blocks, new.blocks, strict=True)
+    return next((before.mixer, after.mixer) for before, after in pairs if before != after)
+
+
+def _less_cut_and_wider(case, shard):
+    """Cases with the nearest good width of experts under plans that cut them less, as a list."""
+    found = []
+    for ways in sorted({ffn.tp for _, ffn in case.layouts() if ffn.tp < shard.ways}):
+        less = replace(shard, ways=ways)
+        if _tile(less).ok:
+            continue
+        pairs = [p for p in case.layouts() if p[0] == case.attention and p[1].tp == ways]
+        for new in filter(loads, case.ranked(pairs)):
+            found += _close(case, _siblings(new, less, 128))[:1]
+            break
+    return [new for new in found if loads(new)]
+
+
+def _on_server(case, shard, breaking):
+    """The fix by plans that cut a width less, or, of a break, by a format without blocks; None
+    where there is none that an engine runs, or where the fix of a cost makes the step slower.
+    """
+    experts = shard.part == "experts"
+    if not (breaking or experts and shard.ways > 1):
+        return None
+    pairs = [(a, f) for a, f in case.layouts() if a == case.attention] if experts else case.copies()
+    runs = [new for new in case.ranked(pairs) if breaking or _whole_tiles(new, shard)]
+    found = [next(filter(loads, runs), None) or next(filter(loading_engines, runs), None)]
+    recipe = BLOCKLESS.get(case.recipe.name) if breaking else None
+    if recipe:
+        found.append(change(case, recipe=recipe))
+    found = [new for new in some(*found) if breaking or new.seconds <= _slowest(case)]
+    if not found:
+        return None
+    new = min(found, key=lambda new: (not loads(new), new.seconds))
+    what = "experts" if experts else shard.name
+    text = f"{what} less cut: {plan_text(new.attention, new.ffn)}"
+    return Fix(
+        text=text if new.recipe == case.recipe else f"recipe {recipe}", case=new, before=case
+    )
+
+
+def _slowest(case):
+    """What a step may take after the fix of a cost [s]."""
+    return case.seconds * (1 + SLOWER)
+
+
+def _whole_tiles(case, shard):
+    """Whether a width of another case is cut into shares of whole tiles."""
+    mine = [
+        other for other in _widths(case) if (other.name, other.width) == (shard.name, shard.width)
+    ]
+    return all(_tile(other).ok for other in mine)
 
 
 def _waste(case, new, shard):
@@ -153,48 +291,137 @@ def _carried(model, term):
     return sum(counts.get(part, 0) for part in behind) or model.vocab_size * model.hidden_size
 
 
-def _resized(case, shard, width):
-    """The model with another width; query heads come in whole groups."""
-    if shard.field in MODEL_FIELDS:
-        return replace(case.model, **{shard.field: width})
+def _alone(case, refused):
+    """Findings about refused sides that are no width of guideline 2's own, as a list."""
+    found = []
+    for side, rules in refused.items():
+        if side.kind in (*COUNTS, "expert set"):
+            continue
+        need = max(rule.multiple for rule in rules)
+        breaking = any(breaks(case, rule) for rule in rules)
+        finding = Finding(
+            dimension=side.name if side.part != "mamba" else "heads",
+            value=_value(side.size, side.ways),
+            rule=_rule(need, side.ways, "whole scale blocks"),
+            status="break" if breaking else "warn",
+            refused_by=refused_by(case, {side: rules}),
+        )
+        found.append(finding)
+    return found
 
-    def other(part):
-        mine = part is not None and shard in part.shards(case.attention, case.ffn)
-        return part.resized(shard, width) if mine else part
 
-    def change_block(block):
-        return replace(block, mixer=other(block.mixer), ffn=other(block.ffn))
-
-    return mapped(case.model, change_block)
-
-
-def _heads(case):
-    """A finding about the first head count that the plans cannot split, as a list."""
+def _heads(case, refused):
+    """A finding about the first head count that the plans do not spread evenly, as a list."""
     plan = case.attention
     for mixer in dict.fromkeys(b.mixer for b in case.model.block_counts if b.mixer):
         ways = mixer.head_ways(plan)
         if not mixer.heads_spread(ways):
-            return [_head_finding(case, mixer, ways)]
+            mine = {side: rules for side, rules in refused.items() if side.kind in COUNTS}
+            return [_head_finding(case, mixer, ways, mine)]
     return []
 
 
-def _head_finding(case, mixer, ways):
-    spread = [pair for pair in case.layouts() if _all_heads_spread(case.model, pair[0])]
-    new = case.fastest(spread)
+def _head_finding(case, mixer, ways, refused):
     heads, kv_heads = mixer.head_counts
     subject, rule = mixer.heads_name, "the GPUs divide the heads"
     if heads % ways == 0:
         subject, heads, rule = "key-value heads", kv_heads, "one divides the other"
+    breaking = any(breaks(case, rule) for rules in refused.values() for rule in rules)
     return Finding(
         dimension="heads",
         value=f"{heads} {subject} over {ways} GPUs",
         rule=rule,
-        status="fail",
-        fixes=some(new and Fix(text=plan_text(new.attention, new.ffn), case=new, before=case)),
+        status="break" if breaking else "warn",
+        fixes=some(_other_plans(case), _other_heads(case)),
+        refused_by=refused_by(case, refused),
         subject=subject,
     )
+
+
+def _other_plans(case):
+    """The fix by the fastest plans on the same GPUs that an engine runs, the case's own first, with
+    the nearest numbers of GPUs that heads spread over; None where nothing fits.
+    """
+    pairs = [*case.copies(), *case.layouts()]
+    spread = [pair for pair in pairs if _all_heads_spread(case.model, pair[0])]
+    ranked = list(case.ranked(spread))
+    own = next(filter(loads, ranked), None)
+    new = own or next(filter(loading_engines, ranked), None) or next(iter(ranked), None)
+    if new is None:
+        return None
+    text = plan_text(new.attention, new.ffn)
+    text += nearest_ways(case, "query heads", case.attention.tp)
+    return Fix(text=text, case=new, before=case)
 
 
 def _all_heads_spread(model, plan):
     mixers = [block.mixer for block in model.block_counts if block.mixer]
     return all(mixer.heads_spread(mixer.head_ways(plan)) for mixer in mixers)
+
+
+def _other_heads(case):
+    """The fix by the nearest heads that spread over the GPUs; None where that is another model."""
+
+    def near(part):
+        if not isinstance(part, Mixer) or part.heads_spread(part.head_ways(case.attention)):
+            return []
+        return part.heads_near(part.head_ways(case.attention))
+
+    found = nearest_cases(case, near)
+    if not found:
+        return None
+    told = [_head_text(case.model, new.model) for new in found]
+    also = f" (or {told[1]})" if told[1:] else ""
+    return Fix(text=told[0] + also, case=found[0], before=case)
+
+
+def nearest_cases(case, near):
+    """The case with the nearest and the second nearest sibling that runs and is no other model.
+
+    Parameters
+    ----------
+    case : Case
+        Where to start.
+    near : callable
+        From a mixer or a feed-forward part to what it may become, the nearest first; to nothing
+        where it stays.
+
+    Returns
+    -------
+    list of Case
+        At most two; sizes in [element].
+
+    Examples
+    --------
+    >>> from hwdesign.advice.case import Case
+    >>> nearest_cases(Case(model="gpt2"), lambda part: [])
+    []
+    """
+    found = []
+    for place in (0, 1):
+        choices = {}
+        for block in case.model.block_counts:
+            for part in block.parts:
+                choices[part] = near(part)[place : place + 1] or [part]
+
+        def change_block(block, choices=choices):
+            mixer, ffn = (part and choices[part][0] for part in (block.mixer, block.ffn))
+            return replace(block, mixer=mixer, ffn=ffn)
+
+        model = mapped(case.model, change_block)
+        new = change(case, model=model) if model != case.model else None
+        if new and close(case.model, model):
+            found.append(new)
+    return found
+
+
+def _head_text(model, sibling):
+    """The heads of a sibling in words, key-value heads where they changed."""
+    old, mixer = _changed_mixer(model, sibling)
+    heads, kv_heads = mixer.head_counts
+    words = []
+    if heads != old.head_counts[0]:
+        words.append(f"{heads} {mixer.heads_name}")
+    if kv_heads != old.head_counts[1] and kv_heads != heads:
+        words.append(f"{kv_heads} key-value heads")
+    return " with ".join(words)

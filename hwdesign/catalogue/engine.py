@@ -1,5 +1,6 @@
-"""Inference engines as the data of `engines.csv`: what each does by default with memory and with
-the format of the cache; one fact a row, each with its source and the date it was read.
+"""Inference engines as the data of `engines.csv`: what each does by default with memory, with the
+format of the cache and with pipeline stages; one fact a row, each with its source and the date it
+was read.
 """
 
 import csv
@@ -10,7 +11,7 @@ from importlib import resources
 from hwdesign._check import check_fields, choice, listed, single
 from hwdesign.catalogue.precision import BF16, FP8
 
-TEXTS = ("label", "version", "mxfp4")
+TEXTS = ("label", "version", "mxfp4", "extra_layers", "cut_option")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -33,6 +34,11 @@ class Engine:
         Recipes with which it stores the cache in FP8 though the checkpoint names no format.
     mxfp4 : str
         Recipe in which it runs a checkpoint in MXFP4 where the device has the math.
+    extra_layers : str
+        Which pipeline stages take one layer more where it does not divide: "first", "middle" or
+        "last", as `hwdesign.formulas.pipeline.stage_layers` takes it.
+    cut_option : str
+        What sets the layers of each stage by hand; empty where nothing does.
 
     Examples
     --------
@@ -48,9 +54,11 @@ class Engine:
     cache_share: float = 1.0
     low_cache: tuple[str, ...] = ()
     mxfp4: str = "mxfp4"
+    extra_layers: str = "first"
+    cut_option: str = ""
 
     def __post_init__(self):
-        check_fields(self, texts=("name", "label", "version", "mxfp4"))
+        check_fields(self, texts=("name", *TEXTS))
         steps = listed("memory_fixed", self.memory_fixed, tuple, "(capacity, bytes)")
         object.__setattr__(self, "memory_fixed", steps)
         for name in ("memory_share", "cache_share"):

@@ -86,10 +86,20 @@ FP8_128X128 = Precision(
 MXFP8 = Precision(name="mxfp8", label="MXFP8", bits=8, block=(1, 32), scale_bits=8, rate="fp8")
 MXFP4 = Precision(name="mxfp4", label="MXFP4", bits=4, block=(1, 32), scale_bits=8, rate="fp4")
 NVFP4 = Precision(name="nvfp4", label="NVFP4", bits=4, block=(1, 16), scale_bits=8, rate="fp4")
-INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")
-INT4_G128 = Precision(
-    name="int4_g128", label="INT4 g128", bits=4, block=(1, 128), scale_bits=16, rate="int4"
-)
+INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")  # a scale for each row
+INT4 = Precision(name="int4", label="INT4", bits=4, rate="int4")  # a scale for each row
+
+
+def _grouped(bits, size):
+    """Integers with an FP16 scale for each group of a row."""
+    name, label = f"int{bits}_g{size}", f"INT{bits} g{size}"
+    return Precision(
+        name=name, label=label, bits=bits, block=(1, size), scale_bits=16, rate=f"int{bits}"
+    )
+
+
+INT4_G32, INT4_G64, INT4_G128 = (_grouped(4, size) for size in (32, 64, 128))
+INT8_G32, INT8_G64, INT8_G128 = (_grouped(8, size) for size in (32, 64, 128))
 
 PRECISIONS = {
     p.name: p
@@ -105,6 +115,12 @@ PRECISIONS = {
         MXFP4,
         NVFP4,
         INT8,
+        INT8_G32,
+        INT8_G64,
+        INT8_G128,
+        INT4,
+        INT4_G32,
+        INT4_G64,
         INT4_G128,
     )
 }
@@ -174,12 +190,22 @@ RECIPES = {
         _recipe("nvfp4", NVFP4, NVFP4, BF16, FP8, NVFP4),
         _recipe("mxfp4", MXFP4, MXFP4, BF16, FP8, MXFP4),
         _recipe("w4a16", INT4_G128, BF16, BF16, BF16, BF16),
+        _recipe("mxfp4_w4a8", MXFP4, MXFP8, BF16, FP8, MXFP8),
+        _recipe("table2", NVFP4, NVFP4, FP8, FP8, NVFP4),
+        _recipe("mxfp8", MXFP8, MXFP8, BF16, FP8, MXFP8),
+        _recipe("int8", INT8, INT8, BF16, BF16, INT8),
+        # Weights alone are stored low, and multiplied in BF16.
         _recipe("fp8_w8a16", FP8, BF16, BF16, BF16, BF16),
         _recipe("fp8_block_w8a16", FP8_128X128, BF16, BF16, BF16, BF16),
         _recipe("nvfp4_w4a16", NVFP4, BF16, BF16, BF16, BF16),
         _recipe("mxfp4_w4a16", MXFP4, BF16, BF16, BF16, BF16),
-        _recipe("mxfp4_w4a8", MXFP4, MXFP8, BF16, FP8, MXFP8),
-        _recipe("table2", NVFP4, NVFP4, FP8, FP8, NVFP4),
+        _recipe("w4a16_g32", INT4_G32, BF16, BF16, BF16, BF16),
+        _recipe("w4a16_g64", INT4_G64, BF16, BF16, BF16, BF16),
+        _recipe("w4a16_row", INT4, BF16, BF16, BF16, BF16),
+        _recipe("w8a16_g32", INT8_G32, BF16, BF16, BF16, BF16),
+        _recipe("w8a16_g64", INT8_G64, BF16, BF16, BF16, BF16),
+        _recipe("w8a16_g128", INT8_G128, BF16, BF16, BF16, BF16),
+        _recipe("w8a16_row", INT8, BF16, BF16, BF16, BF16),
     )
 }
 
@@ -273,9 +299,9 @@ def recipe(recipe):
     Parameters
     ----------
     recipe : str or Recipe
-        One of "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "w4a16", "table2", or of those whose
-        weights are in fewer bits than they are multiplied in: "fp8_w8a16", "fp8_block_w8a16",
-        "nvfp4_w4a16", "mxfp4_w4a16", "mxfp4_w4a8".
+        "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp8", "int8", "table2"; weights alone low:
+        "w4a16" (INT4 in groups of 128) and the others of `RECIPES` whose names end in a16, or in
+        the size of a group.
 
     Returns
     -------

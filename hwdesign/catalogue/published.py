@@ -98,6 +98,42 @@ def _score_pair(wide, narrow):
 
 
 @functools.cache
+def score_changes(wide, narrow):
+    """What scores lost or won from one format to another, by the benchmark of most questions of
+    each model.
+
+    Parameters
+    ----------
+    wide, narrow : str
+        Formats of the file, as "bf16" and "nvfp4".
+
+    Returns
+    -------
+    tuple of (str, str, float)
+        Model, benchmark and change [percentage points], in the order of the file; empty where none
+        was published.
+
+    Notes
+    -----
+    Source: `benchmark_scores`. Chapter 4 says how large a change must be to mean anything.
+
+    Examples
+    --------
+    >>> [(model, name, round(change, 2)) for model, name, change in score_changes("fp8", "nvfp4")]
+    [('DeepSeek-R1-0528', 'MMLU-Pro', -0.8), ('12B hybrid pretrained in NVFP4', 'MMLU-Pro', -0.04)]
+    """
+    most = {}
+    for pair in benchmark_scores():
+        if (pair["wide"], pair["narrow"]) == (wide, narrow) and pair["questions"] > 0:
+            most[pair["model"]] = max(most.get(pair["model"], pair), pair, key=_questions)
+    return tuple((m, pair["benchmark"], pair["after"] - pair["before"]) for m, pair in most.items())
+
+
+def _questions(pair):
+    return pair["questions"]
+
+
+@functools.cache
 def chunked_prefills():
     """Prompts of long contexts that pass a pipeline in chunks, as SGLang's authors timed them on
     H20 and GB300 GPUs.

@@ -19,9 +19,14 @@ from hwdesign.models.parts import (
     FeedForward,
     Mixer,
     Shard,
+    Side,
     Weight,
     divided,
+    down_sides,
+    even_heads,
+    heads_near,
     linear,
+    multiples_near,
     scaled_size,
     vector,
 )
@@ -140,17 +145,55 @@ class SelfAttention(Mixer):
             )
         ]
 
-    def resized(self, shard, width):
-        """The same attention with the next number of query heads whose shares are multiples of 128;
-        heads come in whole groups.
+    def sides(self, attention, ffn):
+        """Heads; their width as K of the output projection and, with keys and values, as N."""
+        common = {"name": "query heads", "part": "attention"}
+        width, ways = self.num_heads * self.head_dim, attention.tp
+        copied = min(ways, self.num_kv_heads)  # at least one key-value head on each GPU
+        keys = self.num_kv_heads * self.head_dim
+        return [
+            *self.head_sides(attention, "attention"),
+            Side(kind="input", size=width, ways=ways, **common),
+            Side(kind="merged output", size=width, ways=ways, **common),
+            Side(kind="merged output", size=keys, ways=copied, **common | {"name": "heads"}),
+        ]
+
+    def head_sides(self, plan, part):
+        """Query heads, and key-value heads, of which or of the GPUs one divides the other."""
+        few, many = sorted((self.num_kv_heads, self.head_ways(plan)))
+        kind = "key-value heads"
+        keys = Side(kind=kind, name=kind, size=many, ways=few, part=part)
+        return [*super().head_sides(plan, part), keys]
+
+    def heads_near(self, ways):
+        """The two siblings whose heads spread over so many GPUs, the nearer first: groups of query
+        heads stay whole, and key-value heads change where they do not spread.
         """
-        rows = shard.ways * TILE
-        unit = np.lcm(rows // int(np.gcd(rows, self.head_dim)), shard.ways)
-        grouped = self.num_kv_heads < self.num_heads
-        if grouped:
-            unit = np.lcm(unit, self.num_kv_heads)
-        heads = -(-self.num_heads // int(unit)) * int(unit)
-        return replace(self, num_heads=heads, num_kv_heads=self.num_kv_heads if grouped else heads)
+        found = heads_near(self.num_heads, self.num_kv_heads, ways)
+        return [replace(self, num_heads=heads, num_kv_heads=kv) for heads, kv in found]
+
+    def resized(self, shard, multiple):
+        """The same attention with the next numbers of query heads whose shares are multiples, and
+        with heads of 128 of about the same width; heads come in whole groups.
+        """
+        found = self._next_heads(shard.ways, multiple)
+        if self.head_dim % TILE:
+            wide = max(1, round(self.head_dim / TILE)) * TILE
+            heads = max(1, round(self.num_heads * self.head_dim / wide))
+            kv = heads if self.num_kv_heads == self.num_heads else self.num_kv_heads
+            other = replace(self, head_dim=wide, num_heads=heads, num_kv_heads=kv)
+            found["wider heads"] = other._next_heads(shard.ways, multiple)["up"]
+        return found
+
+    def _next_heads(self, ways, multiple):
+        """By the names of the directions, siblings whose width over so many GPUs is a multiple."""
+        kv = self.num_kv_heads
+        found = even_heads(self.num_heads, kv, self.head_dim, ways, multiple)
+        alone = kv == self.num_heads
+        return {
+            way: replace(self, num_heads=heads, num_kv_heads=heads if alone else kv)
+            for way, heads in found.items()
+        }
 
     def scaled(self, factor, ways):
         """More or fewer query heads; key-value heads stay where they are shared."""
@@ -272,6 +315,32 @@ class LatentAttention(Mixer):
             found.append(Shard(name="query latent", field="q_rank", width=self.q_rank, **common))
         return found
 
+    def sides(self, attention, ffn):
+        """Heads; the ways down to the latents, and the ways up from them, which heads split."""
+        common, ways = {"part": "attention", "name": "query heads"}, attention.tp
+        latent, query = {"name": "latent"}, {"name": "query latent"}
+        key = self.nope_dim + self.rope_dim
+        down = self.kv_rank + self.rope_dim
+        found = [
+            *self.head_sides(attention, "attention"),
+            Side(kind="input", size=self.num_heads * self.v_dim, ways=ways, **common),
+            Side(kind="output", size=self.num_heads * key, ways=ways, **common),
+            Side(
+                kind="output",
+                size=self.num_heads * (self.nope_dim + self.v_dim),
+                ways=ways,
+                **common,
+            ),
+            Side(kind="output", size=down, ways=1, **common | latent),
+            Side(kind="input", size=self.kv_rank, ways=1, **common | latent),
+        ]
+        if self.q_rank:
+            found += [
+                Side(kind=kind, size=self.q_rank, ways=1, **common | query)
+                for kind in ("input", "output")
+            ]
+        return found
+
     def scaled(self, factor, ways):
         """More or fewer heads and another rank of the queries; the cached latent stays."""
         rank = self.q_rank and scaled_size(self.q_rank, factor, TILE)
@@ -363,6 +432,17 @@ class Mamba2(Mixer):
         """None that a verdict looks at."""
         return []
 
+    def sides(self, attention, ffn):
+        """Heads, and their width as K of the way out."""
+        ways = self.head_ways(attention)
+        inner = Side(kind="input", name=self.heads_name, size=self.inner, ways=ways, part="mamba")
+        return [*self.head_sides(attention, "mamba"), inner]
+
+    def heads_near(self, ways):
+        """The two siblings whose heads spread over so many GPUs, in whole groups."""
+        counts = multiples_near(self.num_heads, int(np.lcm(self.groups, ways)))
+        return [replace(self, num_heads=count) for count in counts]
+
     def scaled(self, factor, ways):
         """More or fewer heads, in whole groups."""
         unit = int(np.lcm(self.groups, ways))
@@ -413,6 +493,11 @@ class DenseFFN(FeedForward):
         return [
             Shard(name="feed-forward width", field="width", width=self.width, ways=ways, part="ffn")
         ]
+
+    def sides(self, attention, ffn):
+        """Both sides of its width."""
+        ways = inner_ways(attention, ffn)
+        return down_sides("feed-forward width", self.width, ways, "ffn", self.gated)
 
     def scaled(self, factor, ways):
         """Another width."""
@@ -565,6 +650,18 @@ class MoE(FeedForward):
                     part="shared experts",
                 )
             )
+        return found
+
+    def sides(self, attention, ffn):
+        """The experts as a set, their width, and both sides of that of shared experts."""
+        common = {"part": "experts"}
+        found = [
+            Side(kind="expert set", name="experts", size=self.num_experts, ways=ffn.ep, **common),
+            Side(kind="experts", name="expert width", size=self.width, ways=ffn.tp, **common),
+        ]
+        if self.shared_width:
+            name, part, ways = "shared expert width", "shared experts", inner_ways(attention, ffn)
+            found += down_sides(name, self.shared_width, ways, part, self.gated)
         return found
 
     def scaled(self, factor, ways):

@@ -6,16 +6,21 @@ count (an expert, head, rank, layer, window, ... key) is refused: a number nobod
 silently guessed. No code of a model repository is run; the file is parsed as JSON and nothing else.
 """
 
+import difflib
+import functools
+import itertools
 import json
 import os
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 
+from hwdesign.models import checkpoint
 from hwdesign.models.architectures import ALIASES, READERS, TIED
 from hwdesign.models.model import Model
 
-MAX_BYTES = 2_000_000  # a config is some kilobytes
+MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 SIDE = re.compile(
     "vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I
@@ -62,17 +67,14 @@ HARMLESS = re.compile(
 WRAPPED = re.compile(
     "^tie_word_embeddings$|quant|compress", re.I
 )  # keys of a wrapper that hold for the model inside it
-UNTOUCHED = re.compile(
-    r"lm_head|embed|norm|gate$|gate\.|router|conv1d|visual|vision|image|audio", re.I
-)  # not quantized anyway
-MODULES = {
-    r"attn\W*$": ("attention",),
-    r"shared_experts?\W*$": ("shared experts",),
-    r"experts\W*$": ("experts",),
-    r"mlp\W*$": ("experts", "ffn", "shared experts"),
-}
 LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
 LIMIT = 2_000_000  # of any other size or count
+LONGEST = 10**9  # of a context [token]
+ALIKE = 0.85  # how near a misspelt key is to the right one
+TYPED = 200  # keys that are looked at for it
+MOST_KEYS = 100_000
+POOLED = "config_sentence_transformers.json"  # beside the config of an embedding model
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.A)
 
 
 class Reader:
@@ -87,8 +89,33 @@ class Reader:
 
     def complain(self, key, accepted):
         """A `ValueError` about a key."""
-        value = _shown(self.values[key]) if key in self.values else "nothing"
-        return ValueError(f"config key {self.where + key!r} must be {accepted}, got {value}")
+        if key in self.values:
+            return self.complain_about(key, accepted, self.values[key])
+        near = [k for k in self._unread() if _alike(k, key)]
+        meant = f" (is {near[0]!r} meant?)" if near else ""
+        where = self.where + key
+        return ValueError(f"config key {where!r} must be {accepted}, got nothing{meant}")
+
+    def complain_about(self, key, accepted, value):
+        """A `ValueError` about a value that stands under a key."""
+        where = self.where + key
+        return ValueError(f"config key {where!r} must be {accepted}, got {_shown(value)}")
+
+    def _unread(self):
+        """Keys that nobody read and that a hand may have typed."""
+        keys = (k for k in self.values if k not in self.used and len(k) <= 60)
+        return list(itertools.islice(keys, TYPED))
+
+    def check_spelling(self):
+        """Refuse a key that nobody read and that is nearly one which was looked for in vain."""
+        missing = [key for key in self.used if key not in self.values]
+        for key in self._unread():
+            if near := [known for known in missing if _alike(key, known)]:
+                raise ValueError(
+                    f"config key {self.where + key!r} must be a known key: did you mean "
+                    f"{max(near, key=lambda known: _likeness(key, known))!r}? Got "
+                    f"{_shown(self.values[key])}"
+                )
 
     def raw(self, *keys):
         """(key, value) of the first alias that is present and not null; two aliases that disagree
@@ -163,6 +190,9 @@ class Reader:
         """Refuse what was not read and looks as if it changed a count; null, false, 0 and empty
         switch nothing on.
         """
+        if len(self.values) > MOST_KEYS:
+            raise ValueError(f"config must have at most {MOST_KEYS} keys, got {len(self.values)}")
+        self.check_spelling()
         for key in [k for k, v in self.values.items() if k not in self.used and not _off(v)]:
             if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
                 continue
@@ -172,6 +202,16 @@ class Reader:
                     f"absent: the reader of {kind!r} does not know this key, and it may change "
                     "the counts",
                 )
+
+
+@functools.lru_cache(maxsize=65536)
+def _likeness(key, known):
+    return difflib.SequenceMatcher(None, key, known, autojunk=False).ratio()
+
+
+def _alike(key, known):
+    """Whether two keys differ by a slip of the hand: a letter or two in a long name."""
+    return abs(len(key) - len(known)) <= 2 and _likeness(key, known) >= ALIKE
 
 
 def _off(value):
@@ -194,8 +234,9 @@ def load(source):
     Parameters
     ----------
     source : dict, str or path
-        The parsed config, the path of a JSON file, or the name of a config that ships with the
-        package (`names()`).
+        The parsed config, a model's folder, the path of its config.json, or the name of a config
+        that ships with the package (`names()`). Beside a file, hf_quant_config.json is read, too;
+        beside X.json also X.hf_quant_config.json.
 
     Returns
     -------
@@ -241,14 +282,49 @@ def _load(source):
         raise ValueError(f"source must be a dict, a path or a name, got {_shown(source)}")
     path = Path(source)
     try:
-        found, size = path.is_file(), path.stat().st_size
-    except (OSError, ValueError):  # missing, too long a name, a null character
-        found, size = False, 0
+        path = path / "config.json" if path.is_dir() else path
+        found = bool(str(source)) and path.is_file()
+    except (OSError, ValueError):  # too long a name, a null character
+        found = False
     if not found:
+        fetch = fetch_command(source)
+        hint = f"; fetch a model of the Hugging Face hub with '{fetch}'" if fetch else ""
         raise FileNotFoundError(
-            f"source must be a config.json or one of {', '.join(names())}; there is no file "
-            f"{_shown(str(source))}"
+            f"source must be a model's folder, a config.json or one of {', '.join(names())}; "
+            f"there is no file {_shown(str(path))}{hint}"
         )
+    named = Path(os.path.abspath(path)) if path.stem == "config" else path  # no link is followed
+    name = (path.stem == "config" and named.parent.name) or path.stem
+    pooled = (path.parent / POOLED).is_file() and path.stem == "config"
+    return _model(_file(path), name, sidecar=_sidecar(path), pooled=pooled)
+
+
+def fetch_command(source):
+    """The command that fetches the files of a model from the hub, None where a text is no name of
+    one.
+
+    >>> fetch_command("Qwen/Qwen3-8B")
+    'hf download Qwen/Qwen3-8B config.json hf_quant_config.json --local-dir Qwen3-8B'
+    """
+    name = str(source)
+    if not HUB_NAME.fullmatch(name) or name.endswith(".json"):
+        return None
+    folder = shlex.quote(name.partition("/")[2])
+    return f"hf download {name} config.json {checkpoint.SIDECAR} --local-dir {folder}"
+
+
+def _sidecar(path):
+    """Reader of what ModelOpt says of the quantization in a file beside a config, or None."""
+    for beside in (path.with_name(f"{path.stem}.{checkpoint.SIDECAR}"), None):
+        file = beside or path.with_name(checkpoint.SIDECAR)
+        if (beside or path.stem == "config") and file.is_file():
+            return Reader(_file(file), f"{file.name}: ")
+    return None
+
+
+def _file(path):
+    """The object that a JSON file holds."""
+    size = path.stat().st_size
     if size > MAX_BYTES:
         raise ValueError(
             f"{path.name!r} must be at most {MAX_BYTES} bytes, as a config is; got {size}"
@@ -260,8 +336,7 @@ def _load(source):
             f"{path.name!r} must be UTF-8 text, got byte 0x{error.object[error.start]:02x} at "
             f"{error.start}"
         ) from None
-    name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
-    return _model(_parse(text, path.name), name)
+    return _parse(text, path.name)
 
 
 def names():
@@ -317,8 +392,9 @@ def _parse(text, name):
     return value
 
 
-def _model(values, name):
-    outer, values, where = Reader(values), values, ""
+def _language_model(values):
+    """(what a config holds of its language model, where that stands in it)."""
+    where = ""
     for _ in range(3):  # thinker_config holds a text_config
         nest = [k for k in NESTED if not _off(values.get(k))]
         if len(nest) > 1:
@@ -338,6 +414,12 @@ def _model(values, name):
         if not nest:
             break
         values, where = Reader(values, where).inside(nest[0]).values, f"{where}{nest[0]}."
+    return values, where
+
+
+def _model(values, name, *, sidecar=None, pooled=False):
+    outer = Reader(values)
+    values, where = _language_model(values)
     read = Reader(values, where)
     kind = values.get("model_type") or outer.values.get("model_type")
     kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
@@ -354,75 +436,26 @@ def _model(values, name):
                 "one, or the same value"
             )
         read = Reader(values, where)
+    headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
     specific = READERS[kind](read, hidden, kind)
-    common = {
-        "name": name,
-        "hidden_size": hidden,
-        "vocab_size": read.integer("vocab_size"),
-        "tied_embeddings": read.flag("tie_word_embeddings", default=kind in TIED),
-    }
-    quantization, kept = _quantization(read, len(specific["blocks"]))
-    read.used.update(
-        ("num_nextn_predict_layers", "max_position_embeddings")
-    )  # extra prediction layers are left out
-    read.finish(kind)
-    return Model(**common, **specific, quantization=quantization, unquantized=kept)
-
-
-def _quantization(read, layers):
-    """(recipe or None, parts kept in BF16) of the checkpoint."""
-    if read.raw("quantization_config")[1] is None:
-        return None, ()
-    quant = read.inside("quantization_config")
-    inner = quant.inside("quantization") if quant.values.get("quantization") else quant
-    method, algo, kept = (
-        quant.values.get("quant_method"),
-        inner.values.get("quant_algo"),
-        _kept(inner, layers),
+    blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
+    tied = read.flag("tie_word_embeddings", default=kind in TIED) and lm_head
+    longest = read.raw("max_position_embeddings")[1]
+    if longest is not None:
+        longest = read.integer("max_position_embeddings", most=LONGEST)
+    own = lm_head and not tied
+    stored = checkpoint.quantization(read, sidecar, blocks, hidden, kind, headed=own)
+    model = Model(
+        name=name,
+        hidden_size=hidden,
+        vocab_size=read.integer("vocab_size"),
+        tied_embeddings=tied,
+        max_positions=longest or specific.get("positions") or None,
+        left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden)),
+        **specific,
+        **headed,
+        **stored,
     )
-    if method == "fp8":
-        block = quant.values.get("weight_block_size")
-        if block not in (None, [128, 128]):
-            raise quant.complain("weight_block_size", "[128, 128] or absent")
-        return "fp8_block" if block else "fp8", kept
-    if method == "mxfp4":
-        return "mxfp4", kept
-    if method == "modelopt" and algo in ("NVFP4", "FP8"):
-        return algo.lower(), kept
-    if method in ("awq", "gptq"):
-        for key, value in (("bits", 4), ("group_size", 128)):
-            if quant.values.get(key) != value:
-                raise quant.complain(key, f"{value}: 4 bits in groups of 128")
-        return "w4a16", kept
-    accepted = "fp8, mxfp4, modelopt (quant_algo NVFP4 or FP8), awq or gptq (4 bits, groups of 128)"
-    raise quant.complain("quant_algo" if method == "modelopt" else "quant_method", accepted)
-
-
-def _kept(quant, layers):
-    """Parts that stay in BF16 in all layers; a part that is kept in some layers only is refused."""
-    seen = {}
-    for key in ("modules_to_not_convert", "ignore", "exclude_modules"):
-        for entry in quant.items(key, str, "names of modules") or []:
-            parts = (
-                ()
-                if UNTOUCHED.search(entry)
-                else next((p for sign, p in MODULES.items() if re.search(sign, entry)), None)
-            )
-            layer = re.search(r"layers\.(\d+)", entry)
-            if layer and int(layer[1][:9]) >= layers:  # an extra prediction layer
-                continue
-            if parts is None:
-                raise ValueError(
-                    f"config key {quant.where + key!r} must name lm_head, embeddings, norms, "
-                    "routers, or whole self_attn, mlp or "
-                    f"experts modules, got {entry[:80]!r}; without quantization_config the "
-                    "parameters are counted all the same"
-                )
-            for part in parts:
-                seen.setdefault(part, set()).update([int(layer[1])] if layer else range(layers))
-        if odd := [part for part, where in seen.items() if len(where) < layers]:
-            raise quant.complain(
-                key, f"the same for all {layers} layers ({odd[0]} is kept in {len(seen[odd[0]])})"
-            )
-    return tuple(sorted(seen))
+    read.finish(kind)
+    return model

@@ -22,14 +22,16 @@ from hwdesign._check import (
     flag,
     instance,
     listed,
-    members,
     scalar_or_array,
+    shown,
+    single,
+    whole,
 )
-from hwdesign.catalogue.precision import BF16, RECIPES, named_precision
+from hwdesign.catalogue.precision import BF16, PRECISIONS, RECIPES, named_precision
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
-from hwdesign.models.parts import PARTS, QUANTIZED, Weight, vector
+from hwdesign.models.parts import PARTS, QUANTIZED, TERM_OF, Weight, vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +52,26 @@ class Model:
         Rows of a learned position embedding [token], 0 without one.
     norm_bias : bool
         Whether the final norm has a bias.
+    lm_head : bool
+        Whether there is a head over the vocabulary; an embedding model has none.
+    labels : int
+        Rows of a classification head [element], 0 without one.
     quantization : str or None
-        Recipe that the config's checkpoint is stored in.
-    unquantized : tuple of str
-        Parts that the checkpoint keeps in BF16 although the recipe would convert them.
+        Recipe that most of the checkpoint's converted weights are stored in; None for BF16.
+    formats : tuple of (str, tuple of (str, float))
+        For each part that the checkpoint stores otherwise than `quantization` says: the part, and
+        for each of its recipes the share of its matrices [dimensionless]; the shares add up to 1.
     kv_cache : str or None
-        Format of the cache that the checkpoint names.
+        Format of the cache that the checkpoint names, None where it names none.
+    max_positions : int or None
+        Longest context that the config names [token].
+    left_out : tuple of str
+        What the checkpoint holds besides and no count includes, in words.
 
     Raises
     ------
     ValueError
-        If a size is below 1 or there is no block.
+        If a size is below 1, there is no block, or formats contradict each other.
 
     Examples
     --------
@@ -81,21 +92,32 @@ class Model:
     tied_embeddings: bool = False
     positions: int = 0  # [token]
     norm_bias: bool = False
+    lm_head: bool = True
+    labels: int = 0  # [element]
     quantization: str | None = None
-    unquantized: tuple[str, ...] = ()
+    formats: tuple = ()
     kv_cache: str | None = None
+    max_positions: int | None = None  # [token]
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self):
-        sizes, flags = ("hidden_size", "vocab_size"), ("tied_embeddings", "norm_bias")
-        check_fields(self, texts=("name",), sizes=sizes, counts=("positions",), flags=flags)
+        sizes, counts = ("hidden_size", "vocab_size"), ("positions", "labels")
+        flags = ("tied_embeddings", "norm_bias", "lm_head")
+        check_fields(self, texts=("name",), sizes=sizes, counts=counts, flags=flags)
+        if self.tied_embeddings and not self.lm_head:
+            raise ValueError("tied_embeddings must be False without lm_head, got True")
         blocks = listed("blocks", self.blocks, Block, "at least one Block")
         if not blocks:
             raise ValueError("blocks must be a list of at least one Block, got none")
         if self.quantization is not None:
             choice("quantization", self.quantization, RECIPES)
+        if self.kv_cache is not None:
+            choice("kv_cache", self.kv_cache, PRECISIONS)
+        if self.max_positions is not None:
+            whole(max_positions=self.max_positions)
         object.__setattr__(self, "blocks", blocks)
-        kept = members("unquantized", self.unquantized, QUANTIZED)
-        object.__setattr__(self, "unquantized", kept)
+        object.__setattr__(self, "left_out", listed("left_out", self.left_out, str, "texts"))
+        object.__setattr__(self, "formats", _checked_formats(self.formats, self.quantization))
 
     @functools.cached_property
     def block_counts(self):
@@ -118,11 +140,16 @@ class Model:
         seen = {block: block.weights(hidden) for block in self.block_counts}
         out += [weight for block in self.blocks for weight in seen[block]]
         out.append(vector("final norm", "norm", hidden * (2 if self.norm_bias else 1)))
-        return (
-            out
-            if self.tied_embeddings
-            else [*out, Weight(name="lm_head", part="head", n=vocab, k=hidden)]
-        )
+        if self.lm_head and not self.tied_embeddings:
+            out.append(Weight(name="lm_head", part="head", n=vocab, k=hidden))
+        if self.labels:
+            out.append(Weight(name="score", part="head", n=self.labels, k=hidden))
+        return out
+
+    @property
+    def head_rows(self):
+        """Rows of the head, or of the embedding that works as one [element]."""
+        return self.vocab_size if self.lm_head else self.labels
 
     @property
     def parameters(self):
@@ -160,30 +187,45 @@ class Model:
             out[w.part] += (w.used if active else w.stored) * w.elements
         return {part: n for part, n in out.items() if n}
 
-    def low_precision_parts(self, recipe=None):
-        """Parts of the model whose matrices a recipe converts, as a set of names.
+    def part_formats(self, part, recipe=None):
+        """How a part's matrices are stored and multiplied, as a tuple of (`Recipe`, share of them).
 
-        Embeddings, norms, biases, router and head stay in BF16, and so do the parts in
-        `unquantized` when the weights are in the checkpoint's own format. Without a recipe the
-        checkpoint's is meant.
+        Where weights are in the checkpoint's own format, as without a recipe, those are its
+        `formats`. Another recipe converts all parts but embeddings, norms, router and head, which
+        stay in BF16. The shares [dimensionless] add up to 1, the largest first.
+
+        Examples
+        --------
+        >>> from hwdesign.models import config
+        >>> model = config.load("gpt-oss-120b")
+        >>> [(r.name, share) for r, share in model.part_formats("attention")]
+        [('bf16', 1.0)]
+        >>> [(r.name, share) for r, share in model.part_formats("attention", "fp8")]
+        [('fp8', 1.0)]
         """
-        own = self.quantization and RECIPES[self.quantization].weights
-        theirs = recipe is None or as_recipe(recipe).weights == own
-        return set(QUANTIZED) - (set(self.unquantized) if theirs else set())
+        choice("part", part, PARTS)
+        main = RECIPES[self.quantization or "bf16"]
+        asked = main if recipe is None else as_recipe(recipe)
+        own = dict(self.formats) if asked.weights == main.weights else {}
+        if part in own:
+            return tuple(
+                (asked if name == main.name else RECIPES[name], share) for name, share in own[part]
+            )
+        return ((asked if part in QUANTIZED else RECIPES["bf16"], 1.0),)
 
     def weight_bytes(self, recipe=None):
-        """Bytes of the stored weights by part [byte], as a dict; the matrices of
-        `low_precision_parts` take the recipe's format.
+        """Bytes of the stored weights by part [byte], as a dict; matrices in their `part_formats`,
+        the rest in BF16.
 
         Without a recipe the checkpoint's is used, else BF16.
         """
-        own = self.quantization or "bf16"
-        form = as_recipe(own if recipe is None else recipe).weights
-        low = self.low_precision_parts(recipe)
+        size = {}
+        for part in PARTS:
+            formats = self.part_formats(part, recipe)
+            size[part] = sum(share * stored.weights.bytes for stored, share in formats)
         out = dict.fromkeys(PARTS, 0.0)
         for w in self.weights:
-            size = form.bytes if w.part in low and w.matmul else BF16.bytes
-            out[w.part] += w.stored * w.elements * size
+            out[w.part] += w.stored * w.elements * (size[w.part] if w.matmul else BF16.bytes)
         return {part: n for part, n in out.items() if n}
 
     def kv_bytes_per_token(self, precision="bf16"):
@@ -247,6 +289,28 @@ class Model:
         """
         # it builds on this file
         return importlib.import_module("hwdesign.models.config").load(source)
+
+
+def _checked_formats(formats, quantization):
+    """The field `formats` as nested tuples, or an error that names it."""
+    like = 'pairs like ("attention", (("bf16", 1.0),)) of a part and shares that add up to 1'
+    try:
+        found = tuple(
+            (part, tuple((name, single("formats", share)) for name, share in shares))
+            for part, shares in listed("formats", formats, tuple, like)
+        )
+    except (TypeError, ValueError):
+        raise ValueError(f"formats must be {like}, got {shown(formats)}") from None
+    for part, shares in found:
+        choice("formats", part, TERM_OF)
+        for name, _ in shares:
+            choice("formats", name, RECIPES)
+        whole_part = abs(sum(share for _, share in shares) - 1) < 1e-9
+        if not whole_part or min(share for _, share in shares) <= 0:
+            raise ValueError(f"formats must be {like}, got {shown(formats)}")
+    if found and quantization is None:
+        raise ValueError(f"formats must be empty without quantization, got {shown(formats)}")
+    return found
 
 
 def need_model(model):

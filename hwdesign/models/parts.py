@@ -5,7 +5,10 @@ what it weighs, caches, computes and how it splits; everything else of the packa
 """
 
 import abc
+import math
 from dataclasses import dataclass, replace
+
+from hwdesign._check import choice
 
 # Part of a model: (the term of a step's time that its matrices belong to, whether a recipe
 # converts them by default). In the order in which a sheet lists them.
@@ -98,6 +101,53 @@ def scaled_size(size, factor, multiple):
     return max(multiple, round(size * factor / multiple) * multiple)
 
 
+def multiples_near(size, multiple):
+    """The multiples below and above a size, at least one time, the nearer first, of two equally
+    near the larger.
+
+    >>> multiples_near(28, 8), multiples_near(3, 8)
+    ([32, 24], [8])
+    """
+    found = {max(1, size // multiple) * multiple, -(-size // multiple) * multiple}
+    return sorted(found, key=lambda count: (abs(count - size), -count))
+
+
+def heads_near(heads, kv_heads, ways):
+    """The two pairs of query and key-value heads nearest to these that spread over so many GPUs, in
+    whole groups; of two equally near that with more.
+
+    >>> heads_near(28, 4, 8), heads_near(40, 10, 8), heads_near(41, 41, 8)
+    ([(32, 4), (24, 4)], [(40, 8), (40, 4)], [(40, 40), (48, 48)])
+    """
+    if heads == kv_heads:
+        return [(count, count) for count in multiples_near(heads, ways)]
+    found = []
+    for kv in range(1, 2 * kv_heads + 1):
+        if kv % ways == 0 or ways % kv == 0:
+            found += [(count, kv) for count in multiples_near(heads, math.lcm(ways, kv))]
+
+    def change(pair):
+        return abs(pair[0] / heads - 1) + abs(pair[1] / kv_heads - 1), -pair[0]
+
+    return sorted(found, key=change)[:2]
+
+
+def even_heads(heads, kv_heads, head_dim, ways, multiple):
+    """The next numbers of query heads "down" and "up", as a dict, whose widths over so many GPUs
+    are multiples, in whole groups.
+
+    >>> even_heads(40, 8, 80, 2, 128), even_heads(3, 3, 64, 1, 128)
+    ({'down': 32, 'up': 48}, {'down': 2, 'up': 4})
+    """
+    rows = ways * multiple
+    unit = math.lcm(rows // math.gcd(rows, head_dim), ways)
+    if kv_heads < heads:
+        unit = math.lcm(unit, kv_heads)
+    least = heads // unit * unit
+    found = {"down": least, "up": least + unit * (least < heads)}
+    return {way: count for way, count in found.items() if count}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """A width that plans cut: `width` of the field `field`, in `ways` shares on as many GPUs.
@@ -110,6 +160,55 @@ class Shard:
     width: int  # [element]
     ways: int
     part: str
+
+
+# What engines test: counts that must spread over GPUs, and sides of matrices, of which "input" is
+# that of K, "output" that of N, and a "merged output" one of several N that one product makes.
+SIDES = (
+    "query heads",
+    "key-value heads",
+    "expert set",
+    "vocabulary",
+    "input",
+    "output",
+    "merged output",
+    "experts",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A count or a side of a matrix as engines test it when they load: `size`, in `ways` shares.
+
+    `kind` is one of `SIDES`, `part` decides the number format, `name` is what a verdict calls it.
+
+    Examples
+    --------
+    >>> Side(kind="input", name="feed-forward width", size=29568, ways=8, part="ffn").share
+    3696.0
+    """
+
+    kind: str
+    name: str
+    size: int  # [element]
+    ways: int
+    part: str
+
+    def __post_init__(self):
+        choice("kind", self.kind, SIDES)
+
+    @property
+    def share(self):
+        """What one GPU holds [element]; not whole where the ways do not divide the size."""
+        return self.size / self.ways
+
+
+def down_sides(name, size, ways, part, gated):
+    """Sides of a feed-forward width [element]: N of the way up, beside its gate or alone, and K of
+    the way down.
+    """
+    up = "merged output" if gated else "output"
+    return [Side(kind=kind, name=name, size=size, ways=ways, part=part) for kind in (up, "input")]
 
 
 class Part(abc.ABC):
@@ -137,15 +236,22 @@ class Part(abc.ABC):
     def shards(self, attention, ffn):
         """Widths that two plans cut, as a list of `Shard`."""
 
+    def sides(self, attention, ffn):
+        """Counts and sides of matrices that engines test, as a list of `Side`; by default none."""
+        return []
+
     @abc.abstractmethod
     def scaled(self, factor, ways):
         """A sibling whose widths are `factor` times these; heads stay divisible by `ways`."""
 
-    def resized(self, shard, width):
-        """A sibling in which a shard's width is another one [element], or the next that it can
-        have.
+    def resized(self, shard, multiple):
+        """Siblings in which the shares of a shard are multiples of `multiple` [element], by the
+        name of the direction: the next one "down" and "up".
         """
-        return replace(self, **{shard.field: width})
+        step = multiple * shard.ways
+        least = shard.width // step * step
+        widths = {"down": least, "up": least if least == shard.width else least + step}
+        return {way: replace(self, **{shard.field: w}) for way, w in widths.items() if w}
 
 
 class Mixer(Part):
@@ -181,6 +287,23 @@ class Mixer(Part):
     def head_ways(self, plan):
         """Ways of a plan that split the heads."""
         return plan.tp
+
+    def sides(self, attention, ffn):
+        """The heads."""
+        return self.head_sides(attention, "attention")
+
+    def head_sides(self, plan, part):
+        """The heads as engines test them, as a list of `Side`."""
+        ways = self.head_ways(plan)
+        side = Side(
+            kind="query heads", name=self.heads_name, size=self.num_heads, ways=ways, part=part
+        )
+        return [side]
+
+    def heads_near(self, ways):
+        """The two siblings whose heads spread over so many GPUs, the nearer first."""
+        counts = multiples_near(self.num_heads, ways)
+        return [replace(self, num_heads=count) for count in counts]
 
     def heads_spread(self, ways):
         """Whether the heads spread evenly over so many GPUs, copies of key-value heads allowed."""

@@ -1,11 +1,15 @@
 """Will a width or a head count shard? Each tier is reported apart, with the remainder and the next
 good width.
 
-Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (a scale block
-must not be cut), *kernel* (rows in pieces of 16 bytes, which are 8 elements in BF16, 16 in FP8, 32
+Three tiers of a width under `ways` of tensor parallelism, strictest last: *format* (no scale
+block is cut), *kernel* (rows in pieces of 16 bytes, which are 8 elements in BF16, 16 in FP8, 32
 in NVFP4; left out where the scale block is that large already), *tile* (128 is the floor, 256 and
 512 fill the larger cooperative tiles). A head count shards *clean*, *replicated*, *uneven* or not
 at all.
+
+A tier is what makes a kernel fast; whether an engine refuses a shape is another question, which
+`hwdesign.advice.breaks` answers engine by engine: rows of odd length in BF16 run, slowly, and many
+engines pad experts.
 
 Source: NVIDIA CUTLASS 7107b05, media/docs/cpp/blackwell_functionality.md (16 bytes); Qwen3 issue
 578 (29568 and groups of 128); vLLM issue 17569 (FP8 blocks under TP8), pull 31099 (multiples of 32

@@ -55,6 +55,7 @@ def sheet(model):
         ),
         "parameters_by_part": model.parameters_by_part(),
         "checkpoint_format": model.quantization or "bf16",
+        "checkpoint_formats": {part: dict(shares) for part, shares in model.formats},
         "weight_bytes": sum(model.weight_bytes().values()),
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(),
         "kv_bytes_bf16": {
@@ -62,12 +63,15 @@ def sheet(model):
             "needed": model.kv_bytes(CONTEXT),
             "reserved": model.kv_bytes(CONTEXT, reserved=True),
         },
+        "kv_cache_format": model.kv_cache,
+        "max_positions": model.max_positions,
         "state_bytes": model.state_bytes(),
         "flop_per_token": {
             "context": CONTEXT,
             "matmul": decode.gemm_flops,
             "attention": decode.attention_flops,
         },
+        "left_out": list(model.left_out),
     }
 
 
@@ -99,6 +103,7 @@ def sheet_text(model, width=28):
     s, width = sheet(model), count("width", width, 1000)
     cache, work = s["kv_bytes_bf16"], s["flop_per_token"]
     tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
+    tied = tied if model.lm_head else "no LM head"
     lines = [
         s["name"],
         f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, "
@@ -113,6 +118,7 @@ def sheet_text(model, width=28):
         f"active, with input embedding   {s['active_parameters_with_input_embedding']:>16,}",
         f"active, without input embedding{s['active_parameters_without_input_embedding']:>16,}",
         f"weights as stored ({s['checkpoint_format']}): {fmt(s['weight_bytes'], 'byte', digits=4)}",
+        *_stored_otherwise(s),
         f"KV cache a token (BF16): {s['kv_bytes_per_token_bf16']:,.0f} byte",
         f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
     ]
@@ -129,7 +135,22 @@ def sheet_text(model, width=28):
     )
     lines.append(f"FLOP a token at {CONTEXT} tokens: {parts}")
     lines.append("blocks: " + _runs(s["blocks"]))
+    if s["left_out"]:
+        lines.append("left out: " + ", ".join(s["left_out"]))
     return "\n".join(lines)
+
+
+def _stored_otherwise(s):
+    """A line about the parts that are not wholly in the checkpoint's format, as a list."""
+    found = []
+    for part, shares in s["checkpoint_formats"].items():
+        if set(shares) != {s["checkpoint_format"]}:
+            said = " and ".join(
+                name if share == 1 else f"{100 * share:.0f} % {name}"
+                for name, share in shares.items()
+            )
+            found.append(f"{part} {said}")
+    return ["of them " + ", ".join(found)] if found else []
 
 
 def _runs(blocks, most=12):

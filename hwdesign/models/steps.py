@@ -368,10 +368,11 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
         if block.mixer:
             block.mixer.operations(run)
     run.count = 1
-    rows = int(pad(model.vocab_size, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
-    run.gemm("head", run.batch, rows, model.hidden_size, "head")
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
-    run.small(1, run.batch * rows)  # sampling
+    if model.head_rows:
+        rows = int(pad(model.head_rows, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
+        run.gemm("head", run.batch, rows, model.hidden_size, "head")
+        run.small(1, run.batch * rows)  # sampling
     return run.step()
 
 

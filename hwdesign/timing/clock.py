@@ -2,6 +2,7 @@
 bound.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +18,14 @@ from hwdesign.timing.calibration import constants
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 from hwdesign.timing.silicon import PREFERENCE
 
+MOST_KNOWN = 50_000  # times that are remembered
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
     "fp8": "fp8",
+    "int8": "fp8",
     "fp4": "nvfp4",
 }  # format whose constants another recipe takes
 IDEAL_BYTES = {  # what a GPU sends at least; the rest sends its elements
@@ -68,13 +71,18 @@ class Clock:
         self.ideal, self.framework = flag("ideal", ideal), framework
         if framework is not None:
             choice("framework", framework, PREFERENCE, normal=str.lower)
-        self.known = {}
+        self.known, self.gemms = {}, _gemms(self.device)
 
-    def once(self, key, seconds):
-        """Time of an operation that another step may have had, too."""
-        if key not in self.known:
-            self.known[key] = seconds()
-        return self.known[key]
+    def once(self, key, seconds, known=None):
+        """Time of an operation that another step may have had, too; `known` are times of more than
+        this clock.
+        """
+        known = self.known if known is None else known
+        if key not in known:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[key] = seconds()
+        return known[key]
 
     def constants(self, operation, precision="", framework=None):
         """(constants of an operation, notes): notes where they are a stand-in's or a run's."""
@@ -104,9 +112,11 @@ class Clock:
         form, as_form = self.form(recipe)
         found, borrowed = self.constants("gemm", form, self.framework)
         sizes = gemm.m, gemm.n, gemm.k
+        one = all(np.ndim(size) == 0 for size in sizes)
         seconds = self.once(
-            (recipe, *map(_key, sizes)),
+            (recipe, *found.values(), *map(_key, sizes)),
             lambda: gemm_kernel_seconds(*sizes, self.device, recipe, found),
+            self.gemms if one else None,  # arrays are not kept longer than the clock
         )
         return Timed(gemm.count * seconds, as_form + borrowed)
 
@@ -191,6 +201,12 @@ class Clock:
         floor = found["fixed"] * done.small_kernels
         moved = done.small_elements * BF16.bytes / self.device.memory_bandwidth
         return Timed(floor + moved, notes)
+
+
+@functools.lru_cache(maxsize=8)
+def _gemms(device):
+    """What is known of single GEMMs on a device, for all clocks: key to time [s]."""
+    return {}
 
 
 def _key(value):

@@ -27,7 +27,7 @@ from hwdesign._check import (
 )
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.precision import BF16, FP32
+from hwdesign.catalogue.precision import BF16, FP32, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import need_model
@@ -310,7 +310,7 @@ def decode_step(
     device : str or Device
         Accelerator.
     recipe : str or Recipe
-        Formats; the head, the router and what `Model.low_precision_parts` leaves out run in BF16.
+        Formats; under the checkpoint's own each part runs in its `Model.part_formats`.
     batch : array_like of int
         Sequences in flight over all GPUs.
     context : array_like of int, broadcastable
@@ -490,7 +490,7 @@ def prefill_step(
     device : str or Device
         Accelerator.
     recipe : str or Recipe
-        Formats; the head, the router and what `Model.low_precision_parts` leaves out run in BF16.
+        Formats; under the checkpoint's own each part runs in its `Model.part_formats`.
     batch : array_like of int
         Sequences over all GPUs.
     context : array_like of int, broadcastable
@@ -582,8 +582,20 @@ class _StepTimer:
         self.engine = as_engine(engine)
         if expert_kernel is not None:
             choice("expert_kernel", expert_kernel, EXPERT_KERNELS)
-        self.low = model.low_precision_parts(clock.recipe) - set(members("wide", wide, QUANTIZED))
+        bf16 = ((as_recipe("bf16"), 1.0),)
+        kept = members("wide", wide, QUANTIZED)
+        self.formats = {part: bf16 if part in kept else self._formats(part) for part in TERM_OF}
         self.parts = {}
+
+    def _formats(self, part):
+        """(recipe, share) of a part's matrices; what the checkpoint stores in a format of its own
+        is multiplied as the device can.
+        """
+        asked, peaks, found = self.clock.recipe, self.clock.device.dense_peak, []
+        for form, share in self.model.part_formats(part, asked):
+            own = form in (asked, RECIPES["bf16"])
+            found.append((form if own else multiplied(form, peaks), share))
+        return tuple(found)
 
     def time(self, attention, ffn, batch, context, new):
         """A `Breakdown` of one step."""
@@ -631,22 +643,22 @@ class _StepTimer:
 
     def _part(self, done):
         """What a part of a step takes and holds, as a `_Part`."""
-        clock, low, bf16 = self.clock, self.low, as_recipe("bf16")
+        clock, routed = self.clock, self.formats["experts"]
         spent = _Part()
         for gemm in done.gemms:
             if gemm.part != "experts" or clock.ideal:
-                recipe = clock.recipe if gemm.part in low else bf16
-                spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe))
+                for recipe, share in self.formats[gemm.part]:
+                    spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe), share)
         for work in done.work:
             spent.add("attention", clock.attention(work), work.count)
         state = done.state_elements * FP32.bytes / clock.device.memory_bandwidth
         spent.add("attention", Timed(state))
-        routed = clock.recipe if "experts" in low else bf16  # also what tokens are sent to them in
         for experts in () if clock.ideal else done.experts:
-            timed = clock.experts(experts, routed, self.expert_kernel)
-            spent.add("experts", timed, experts.count)
-        for exchange in done.exchanges:
-            spent.add("communication", clock.exchange(exchange, routed), exchange.count)
+            for recipe, share in routed:
+                timed = clock.experts(experts, recipe, self.expert_kernel)
+                spent.add("experts", timed, share * experts.count)
+        for exchange in done.exchanges:  # tokens are sent in the format of most experts
+            spent.add("communication", clock.exchange(exchange, routed[0][0]), exchange.count)
         spent.add("small kernels", clock.small(done))
         spent.weights = self._weights(done)
         spent.live = done.live_elements
@@ -673,8 +685,10 @@ class _StepTimer:
 
     def _weights(self, done):
         """Stored weights of the matrices of a part on one GPU [byte]."""
-        form = self.clock.recipe.weights.bytes
-        size = {part: form if part in self.low else BF16.bytes for part in TERM_OF}
+        size = {
+            part: sum(share * recipe.weights.bytes for recipe, share in formats)
+            for part, formats in self.formats.items()
+        }
         dense = [gemm for gemm in done.gemms if gemm.part != "experts"]
         total = sum(gemm.count * gemm.n * gemm.k * size[gemm.part] for gemm in dense)
         total += sum(e.count * e.stored_elements * size["experts"] for e in done.experts)

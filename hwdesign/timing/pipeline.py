@@ -6,6 +6,7 @@ import numpy as np
 
 from hwdesign._check import dims, scalar_or_array, whole
 from hwdesign.models.steps import Exchange, Plan
+from hwdesign.timing.clock import Clock
 from hwdesign.timing.estimate import exchange_time, prefill_step
 
 
@@ -54,6 +55,11 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
     >>> round(float(blocks.sum() + rest) * 1e3)  # as `prefill_step` says
     67
     """
+
+    if options.get("clock") is None:  # what one block has timed the next ones share
+        options["clock"] = Clock(
+            device, recipe, options.pop("ideal", False), options.pop("framework", None)
+        )
 
     def step(*blocks):
         return prefill_step(
