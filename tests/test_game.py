@@ -13,7 +13,7 @@ import pytest
 
 import hwdesign as hw
 from hwdesign import Plan
-from hwdesign.catalogue.engine import Engine, engine
+from hwdesign.catalogue.engine import engine
 from hwdesign.formulas.frontier import area_under, matched_rate
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.lessons.studies import game
@@ -158,10 +158,11 @@ def test_each_refusal_names_its_quantity_its_value_and_what_is_allowed(change, q
     ("budget", "said"),
     [
         ({"user_rate": 5e3}, "tokens per second of a user, at a batch that fits, must be at least 5000, got 285"),
-        ({"engine": Engine(name="small", label="small", version="0", memory_share=0.05)}, "tokens per second of a user, at a batch that fits, must be at least 25, got 0"),
+        ({"engine": replace(engine("vllm"), memory_share=0.05)},
+         "tokens per second of a user, at a batch that fits, must be at least 25, got 0"),
         ({"first_token": 0.5}, "time to the first token must be at most 0.5 s, got 0.718 s"),
     ],
-)
+)  # fmt: skip
 def test_service_is_refused_by_its_budget(monkeypatch, budget, said):
     assert game.refusals(START) == []
     monkeypatch.setattr(game, "BUDGET", replace(BUDGET, **budget))

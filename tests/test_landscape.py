@@ -685,7 +685,8 @@ def test_feasible_looks_at_each_batch():
 def test_all_of_a_step_has_the_shape_of_its_load(models):
     load = {"batch": [[1], [3]], "context": [[900], [700]], "cached": [0, 100, 200]}
     step = hw.prefill_step(models["llama-3.1-8b"], "H100_SXM", "fp8", **load)
-    assert {np.shape(x) for x in (step.seconds, step.memory, step.cache, step.activations, step.usable, step.feasible)} == {(2, 3)}
+    found = step.seconds, step.memory, step.cache, step.activations, step.usable, step.feasible
+    assert {np.shape(x) for x in found} == {(2, 3)}
     assert step.memory[1, 0] - step.memory[0, 0] == step.cache[1, 0] - step.cache[0, 0] == (3 * 700 - 900) * 65536
 
 

@@ -109,8 +109,8 @@ def memory_loop(widths, loops, least, *, ax=None):
     widths : sequence of int, shape (s,)
         GPUs over which the experts are spread.
     loops : mapping of str to (array_like, array_like, array_like), shapes (s,)
-        Device to weights over memory [dimensionless], sequences of a GPU and rows of an expert
-        [element]; the last two are NaN where the weights do not fit.
+        Device to weights over the memory that may be used [dimensionless], sequences of a GPU
+        and rows of an expert [element]; the last two are NaN where the weights do not fit.
     least : mapping of str to float
         Device, of at most two, to the rows at which experts become compute-bound [element].
     ax : matplotlib.axes.Axes, optional
