@@ -327,11 +327,8 @@ def _engines(report, fix):
     return told + (")" if chosen.name in fix["engines"] else f", {chosen.label} does not)")
 
 
-EXPECTED = "the middle half of what published pairs of servers showed of such a gain"
-UNSURE = (
-    f"below {percent(SURE_GAIN)} most published pairs of servers do not even show the sign of a "
-    "modelled gain"
-)
+EXPECTED = "the middle half of published pairs of servers"
+UNSURE = f"below {percent(SURE_GAIN)} most published pairs of servers do not show even its sign"
 
 
 def _effects(report, places):

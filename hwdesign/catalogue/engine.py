@@ -11,7 +11,7 @@ from importlib import resources
 from hwdesign._check import check_fields, choice, listed, single
 from hwdesign.catalogue.precision import BF16, FP8
 
-TEXTS = ("label", "version", "mxfp4", "extra_layers", "cut_option")
+TEXTS = ("label", "version", "mxfp4", "extra_layers", "cut_option", "latent_fp8_option")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -39,6 +39,9 @@ class Engine:
         "last", as `hwdesign.formulas.pipeline.stage_layers` takes it.
     cut_option : str
         What sets the layers of each stage by hand; empty where nothing does.
+    latent_fp8_option : str
+        What makes latent attention on Hopper read an FP8 cache with a kernel of its own; empty
+        where that needs nothing.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class Engine:
     mxfp4: str = "mxfp4"
     extra_layers: str = "first"
     cut_option: str = ""
+    latent_fp8_option: str = ""
 
     def __post_init__(self):
         check_fields(self, texts=("name", *TEXTS))

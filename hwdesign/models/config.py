@@ -304,13 +304,14 @@ def fetch_command(source):
     one.
 
     >>> fetch_command("Qwen/Qwen3-8B")
-    'hf download Qwen/Qwen3-8B config.json hf_quant_config.json --local-dir Qwen3-8B'
+    'hf download Qwen/Qwen3-8B --include "*config.json" --local-dir Qwen3-8B'
     """
     name = str(source)
     if not HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return None
     folder = shlex.quote(name.partition("/")[2])
-    return f"hf download {name} config.json {checkpoint.SIDECAR} --local-dir {folder}"
+    # A pattern, since a file that is named and not there would be an error: few have a sidecar.
+    return f'hf download {name} --include "*config.json" --local-dir {folder}'
 
 
 def _sidecar(path):
