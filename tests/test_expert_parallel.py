@@ -30,6 +30,34 @@ EP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HIDDEN, WIDTH, GATED = 7168, 2048, 3  # DeepSeek-R1's experts: two matrices up, one down
 
 
+# Memory -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "form", "mib", "engine", "held"), [
+    ("H200", "fp8_block", 143771, "vllm", {4: 0, 8: 128, 64: 376}),
+    ("GB300", "nvfp4", 284208, "vllm", {4: 1170, 8: 1489, 64: 1768}),
+    ("H200", "fp8_block", 143771, "sglang", {4: 0, 8: 117, 64: 365}),
+    ("H200", "fp8_block", 143771, "trtllm", {4: 0, 8: 152, 64: 376}),
+])  # fmt: skip
+def test_sequences_of_a_gpu_are_what_its_engine_leaves_over_the_cache_of_one(device, form, mib, engine, held):
+    """(5.3): attention on each GPU, the experts shared; 92 % of what the driver reports less 0.943 GB, or the others' rules."""
+    r1, memory = config.load("deepseek-r1"), mib * 2**20
+    recipe = hw.recipe(form) if form == "nvfp4" else dataclasses.replace(hw.recipe(form), kv_cache=hw.BF16)
+    cache, weights = 4096 * 61 * 576 * recipe.kv_cache.bytes, r1.weight_bytes(form)
+    assert hw.device(device).memory_capacity == memory
+    for g, most in held.items():
+        mine = sum(weights.values()) - (1 - 1 / g) * weights["experts"]
+        room = {"vllm": 0.92 * memory - 943e6 - mine, "sglang": memory - 16_055_795_712 - mine,
+                "trtllm": 0.9 * (memory - 943e6 - mine)}[engine]  # fmt: skip
+        c = np.arange(1, 2049)
+        step = hw.decode_step(r1, device, recipe, batch=c * g, context=4096, attention=Plan(dp=g), ffn=Plan(ep=g), engine=engine)
+        assert step.feasible.sum() == most and step.feasible[:most].all()
+        assert 0 <= max(room, 0) / cache - most < 6  # what the activations of a step take
+        if most:
+            live = step.activations[most - 1] * (0.9 if engine == "trtllm" else 1)
+            assert most <= (room - live) / cache < most + 1
+
+
 # The catalogue ------------------------------------------------------------------------------------------------------------
 
 
