@@ -16,6 +16,7 @@ FILLS = {
     "ok": ("#dcefe6", style.GREEN),
     "warn": ("#fbe6c8", "#7a4a00"),
     "fail": ("#f6d0c8", "#8c1d0a"),
+    "break": ("#e39a8a", "#4a0b00"),
     "not applicable": ("#eef1f4", style.GREY),
     "not modelled": ("#ffffff", style.GREY),
 }
@@ -56,7 +57,7 @@ def verdict_map(found, *, ax=None):
             text = WORDS.get(verdict.status, verdict.status) + (
                 "" if cost is None else f"\n{100 * cost:.0f}"
             )
-            weight = "bold" if verdict.status == "fail" else "normal"
+            weight = "bold" if verdict.status in ("fail", "break") else "normal"
             ax.text(
                 column,
                 row,
