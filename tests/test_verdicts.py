@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import hwdesign as hw
 from hwdesign.advice.case import Case
@@ -80,6 +81,8 @@ def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
         mine = (1 - each["modelled"]) >= SURE_GAIN
         assert (each["published"][mine] < 1).mean() >= 0.8
     assert np.quantile(shown[sure] / gain[sure], [0.25, 0.75]).round(2).tolist() == list(SHOWN)
+    page = (ROOT / "book" / "checking.md").read_text("utf8")
+    assert f"{sure.sum()} published pairs of servers showed, or *unsure* below {SURE_GAIN:.0%}".replace("%", " %") in page
     assert expected_gain(0.5) == (0.5 * SHOWN[0], 0.5 * SHOWN[1]) and expected_gain(SURE_GAIN - 1e-9) is None
 
 
@@ -94,7 +97,9 @@ def test_map_writes_each_verdict_with_its_cost(judged):
     for text, verdict in zip(texts, (v for row in judged.values() for v in row), strict=True):
         cost = verdict_cost(verdict)
         word = {"not applicable": "n/a", "not modelled": "?"}.get(verdict.status, verdict.status)
-        assert text == (word if cost is None else f"{word}\n{100 * cost:.0f}")
+        cache = any(f.dimension == "cache" and f.cost == cost for f in verdict.findings)
+        assert text == (word if cost is None else f"{word}\n{100 * cost:.0f}{' c' if cache else ''}")
+    assert any(text.endswith(" c") for text in texts)  # the cache of llama-3.1-8b, whose recipe is no finding
 
 
 def test_bars_are_as_long_as_the_costs():
