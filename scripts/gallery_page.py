@@ -28,7 +28,7 @@ or follow another convention. `hwdesign show NAME` prints the sheet of one model
 COUNTED = """## What is counted
 
 - Blocks (`num_hidden_layers`), embeddings, head, norms, biases, attention sinks, routers and router corrections.
-- Not the multi-token-prediction layers of DeepSeek (about 11.5 billion more), nor vision and audio towers.
+- Not the layers that predict more than the next token, nor vision and audio towers. Left out so: {left_out}. A report of `hwdesign check` says what it leaves out.
 - *Active* parameters are those one token uses. DeepSeek and Qwen count the input embedding, gpt-oss does not; both are given. A tied embedding works as
   the head and always counts.
 - Rows of the vocabulary that only pad it are counted, as the config has them.
@@ -72,5 +72,6 @@ def gallery_page(table):
     )
     head = ["model", "parameters by part", "parameters", "active [billion]", "without input embedding", "KV cache [byte/token]"]
     kinds = [[m.name, ", ".join(f"{n} x {kind}" for kind, n in Counter(b.kind for b in m.blocks).items())] for m in models]
-    parts = [INTRODUCTION, table(head, map(row, models)), key, told, COUNTED, table(["model", "blocks"], kinds)]
+    left_out = "; ".join(f"{', '.join(m.left_out)} of {m.name}" for m in models if m.left_out)
+    parts = [INTRODUCTION, table(head, map(row, models)), key, told, COUNTED.format(left_out=left_out), table(["model", "blocks"], kinds)]
     return "\n\n".join(parts) + "\n"

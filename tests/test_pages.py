@@ -51,7 +51,7 @@ def test_options_on_the_page_about_checking_are_those_of_the_command(capsys):
     known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     table = (BOOK / "checking.md").read_text(encoding="utf-8").split("| option |")[1].split("\n\n")[0]
     told = set(re.findall(r"`(--[a-z-]+)", table))
-    assert told <= known and known - told == {"--help", "--color"}
+    assert told <= known and known - told == {"--help", "--color", "--json"}  # the last is one of hwdesign measure
 
 
 def test_api_page_lists_every_public_function_and_class():
@@ -88,3 +88,29 @@ def test_published_points_of_cut_experts_are_as_many_as_the_page_says():
 
     points = measurements("serving", model="gpt-oss-120b", moe_tp=8)
     assert f"holds {len(points['tpot'])} points of gpt-oss-120b" in (BOOK / "checking.md").read_text(encoding="utf-8")
+
+
+def test_what_breaks_on_the_page_about_checking_are_rules_of_the_table():
+    from hwdesign.advice.breaks import rules
+    from hwdesign.models.parts import Side
+
+    text = (BOOK / "checking.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if re.match(r"\| (vLLM|SGLang|TensorRT)", line)]
+    kinds = {"query heads": "query heads", "key-value heads": "key-value heads", "vocabulary, after padding to 64": "vocabulary",
+             "inputs of a matrix": "input", "width of experts": "experts", "number of experts": "expert set"}  # fmt: skip
+    forms = {"any": (), "FP8": ("fp8_128x128",), "NVFP4": ("nvfp4",), "INT4": ("int4_g128",), "BF16": ("bf16",)}
+    assert len(lines) > 10 and f"`hwdesign/advice/refusals.csv`, {len(rules())} of them" in text
+    for line in lines:
+        engine, what, form, need, source = (cell.strip() for cell in line.split("|")[1:-1])
+        side = Side(kind=kinds[what], name="", size=1, ways=1, part="ffn")
+        about = (side.kind, forms[form.split(",")[0]], source.partition("]")[2])
+        found = [rule for rule in rules() if (rule.side, rule.formats, f"({rule.source})") == about]
+        (rule,) = (rule for rule in found if rule.refusal(side).engine == engine)
+        assert need.startswith("whole" if rule.multiple == 1 else f"a multiple of {rule.multiple}")
+        assert ("Blackwell" in form) == bool(rule.devices) and (rule.padded == 64) == ("64" in what)
+
+
+def test_the_hook_on_the_page_about_checking_is_of_this_version():
+    import hwdesign
+
+    assert f"    rev: v{hwdesign.__version__}\n" in (BOOK / "checking.md").read_text(encoding="utf-8")

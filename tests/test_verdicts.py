@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import hwdesign as hw
 from hwdesign.advice.case import Case
@@ -30,6 +31,8 @@ def test_the_gallery_is_the_checklist_with_guideline_6_in_stages(judged):
     six = hw.checklist(Case(model=config.load("deepseek-r1"), **staged)).verdicts[5]
     assert judged["deepseek-r1"][5].findings[0].cost == six.findings[0].cost
     assert judged["llama-3.3-nemotron-super-49b"][5].status == "fail"  # chapter 6: no two of its stages are alike
+    assert judged["gpt2"][1].status == "break"  # 12 heads over 8 GPUs
+    assert [f.dimension for f in judged["deepseek-r1"][3].findings] == ["recipe", "cache"]
 
 
 def test_cost_of_a_verdict_is_its_largest(judged):
@@ -41,10 +44,9 @@ def test_cost_of_a_verdict_is_its_largest(judged):
 def test_table_has_a_row_for_each_finding_and_each_quiet_guideline():
     found = hw.checklist(Case(model=config.load("gpt-oss-120b")))
     rows = checklist_table(found, "gpt-oss").rows
-    assert [row[0][0] for row in rows] == [str(n) for n in sorted([2, *GUIDELINES])] and [row[1] for row in rows[:8]].count(
-        "n/a"
-    ) == 3
-    assert rows[1][3] == "hidden size 2880" and rows[1][4] == "hidden size 2944"
+    assert [row[0][0] for row in rows] == [str(n) for n in sorted([2, 4, *GUIDELINES])]  # two findings of each of these
+    assert [row[1] for row in rows].count("n/a") == 3
+    assert rows[1][3] == "hidden size 2880" and rows[1][4] == "hidden size 2816"
 
 
 @pytest.mark.parametrize("differ", ["experts", "plans", "precision"])
@@ -79,6 +81,8 @@ def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
         mine = (1 - each["modelled"]) >= SURE_GAIN
         assert (each["published"][mine] < 1).mean() >= 0.8
     assert np.quantile(shown[sure] / gain[sure], [0.25, 0.75]).round(2).tolist() == list(SHOWN)
+    page = (ROOT / "book" / "checking.md").read_text("utf8")
+    assert f"{sure.sum()} published pairs of servers showed, or *unsure* below {SURE_GAIN:.0%}".replace("%", " %") in page
     assert expected_gain(0.5) == (0.5 * SHOWN[0], 0.5 * SHOWN[1]) and expected_gain(SURE_GAIN - 1e-9) is None
 
 
@@ -93,7 +97,9 @@ def test_map_writes_each_verdict_with_its_cost(judged):
     for text, verdict in zip(texts, (v for row in judged.values() for v in row), strict=True):
         cost = verdict_cost(verdict)
         word = {"not applicable": "n/a", "not modelled": "?"}.get(verdict.status, verdict.status)
-        assert text == (word if cost is None else f"{word}\n{100 * cost:.0f}")
+        cache = any(f.dimension == "cache" and f.cost == cost for f in verdict.findings)
+        assert text == (word if cost is None else f"{word}\n{100 * cost:.0f}{' c' if cache else ''}")
+    assert any(text.endswith(" c") for text in texts)  # the cache of llama-3.1-8b, whose recipe is no finding
 
 
 def test_bars_are_as_long_as_the_costs():

@@ -18,7 +18,7 @@ from hwdesign.models.sharding import width_tiers
 # costs is near a limit.
 _NUMBERS_1 = variants(
     "before scores after scores_after warn fail",
-    (21.52, 14.78, 14.89, 8.98, 5, 20),
+    (5.106, 4.372, 2.856, 2.349, 5, 35),
     (15.76, 8.14, 12.52, 5.62, 5, 20),
     (24, 6, 18, 4.2, 5, 20),
     (16, 2.4, 11.6, 1.6, 5, 20),
@@ -215,7 +215,7 @@ def _text_width(width, hidden, layers, ways, form, tile):
         f"part of width {width}. Tensor "
         f"parallelism splits the width over {ways} GPUs. The weights are {_FORMS[form]}. (a) "
         "Which is the smallest width from "
-        f"{width} on that an engine takes? (b) Which is the smallest from {width} on whose "
+        f"{width} on that keeps to this? (b) Which is the smallest from {width} on whose "
         f"shares are multiples of {tile}? (c) "
         "How many parameters does the width of (b) add to the model? Answer (a), (b) and (c) "
         "in this order."
@@ -358,7 +358,7 @@ _WIDTH = Exercise(
 # Costs in per cent of the first step.
 _NUMBERS_3 = variants(
     "five one seven",
-    (21, 12, 6),
+    (20, 11, 8),
     (40, 20, 9),
     (30, 25, 10),
     (35, 15, 8),

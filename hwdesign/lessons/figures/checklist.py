@@ -16,6 +16,7 @@ FILLS = {
     "ok": ("#dcefe6", style.GREEN),
     "warn": ("#fbe6c8", "#7a4a00"),
     "fail": ("#f6d0c8", "#8c1d0a"),
+    "break": ("#e39a8a", "#4a0b00"),
     "not applicable": ("#eef1f4", style.GREY),
     "not modelled": ("#ffffff", style.GREY),
 }
@@ -35,7 +36,8 @@ def verdict_map(found, *, ax=None):
     Returns
     -------
     matplotlib.axes.Axes
-        x: guidelines, y: models; cells hold the verdict and its cost [per cent of a step].
+        x: guidelines, y: models; cells hold the verdict and its cost [per cent of a step], with a c
+        where it is that of the cache.
 
     Notes
     -----
@@ -52,11 +54,12 @@ def verdict_map(found, *, ax=None):
         for column, verdict in enumerate(verdicts):
             face, ink = FILLS[verdict.status]
             ax.add_patch(_cell(column, row, face))
-            cost = verdict_cost(verdict)
-            text = WORDS.get(verdict.status, verdict.status) + (
-                "" if cost is None else f"\n{100 * cost:.0f}"
-            )
-            weight = "bold" if verdict.status == "fail" else "normal"
+            text = WORDS.get(verdict.status, verdict.status)
+            if priced := [f for f in verdict.findings if f.cost is not None]:
+                dearest = max(priced, key=lambda f: f.cost)
+                mark = " c" if dearest.dimension == "cache" else ""
+                text += f"\n{100 * dearest.cost:.0f}{mark}"
+            weight = "bold" if verdict.status in ("fail", "break") else "normal"
             ax.text(
                 column,
                 row,
@@ -127,7 +130,7 @@ def cost_bars(found, *, most=None, ax=None):
         )
         ax.annotate(
             WORDS.get(verdict.status, verdict.status)
-            + (f"  {cost:.1f}" if verdict.findings else ""),
+            + ("" if verdict_cost(verdict) is None else f"  {cost:.1f}"),
             (cost, row),
             xytext=(5, 0),
             textcoords="offset points",

@@ -46,7 +46,7 @@ def book_models():
 
 def gallery(names=None, *, device="GB300", ways=8, stages=4, batch=64, context=8192):
     """The verdicts about many shipped models in one setting: tensor parallel over `ways` GPUs, in
-    the checkpoint's format.
+    the checkpoint's formats, with the cache of the engine that a case takes by default.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def checklist_table(found, caption):
     Returns
     -------
     Table
-        Guideline, verdict, cost [per cent of the step], what, fix.
+        Guideline, verdict, cost [per cent of the step], what, the first of the fixes.
 
     Examples
     --------
