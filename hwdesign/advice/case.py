@@ -63,6 +63,7 @@ def as_model(source):
 
 def _no_such_model(source):
     """What to say where there is no such file, with the shipped name that is nearest."""
+    path = str(source) and str(config_path(source))  # an empty text is not the current folder
     name = Path(source).name.removesuffix(".json").lower()
     near = difflib.get_close_matches(name, config.names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
@@ -70,7 +71,7 @@ def _no_such_model(source):
         hint = f"fetch a model of the Hugging Face hub with '{fetch}'; {hint}"
     return (
         "model must be a model's folder, the path of its config.json or a shipped name: there is "
-        f"no file '{visible(str(config_path(source)), 200)}'; {hint}"
+        f"no file '{visible(path, 200)}'; {hint}"
     )
 
 

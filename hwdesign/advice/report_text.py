@@ -18,6 +18,7 @@ COLOURS = {
     "not modelled": "2",
 }
 LABEL = 11  # width of a mark or a label with its margin [character]
+MARK = max(map(len, MARKS.values()))  # width of a mark [character]
 GAP = 2  # between two columns of a table [character]
 
 
@@ -128,7 +129,7 @@ def _finding_lines(report, blame, paper):
 
 def _label(verdict, item):
     """The mark of a verdict or finding, and the number of the guideline."""
-    return f"{MARKS[item['status']]:<4} {verdict['guideline']}"
+    return f"{MARKS[item['status']]:<{MARK}} {verdict['guideline']}"
 
 
 def _list_lines(reports, errors, paper):

@@ -16,6 +16,7 @@ FILLS = {
     "ok": ("#dcefe6", style.GREEN),
     "warn": ("#fbe6c8", "#7a4a00"),
     "fail": ("#f6d0c8", "#8c1d0a"),
+    "break": ("#e9d8f2", "#5b1a73"),
     "not applicable": ("#eef1f4", style.GREY),
     "not modelled": ("#ffffff", style.GREY),
 }
@@ -56,7 +57,7 @@ def verdict_map(found, *, ax=None):
             text = WORDS.get(verdict.status, verdict.status) + (
                 "" if cost is None else f"\n{100 * cost:.0f}"
             )
-            weight = "bold" if verdict.status == "fail" else "normal"
+            weight = "bold" if verdict.status in ("fail", "break") else "normal"
             ax.text(
                 column,
                 row,
@@ -115,7 +116,8 @@ def cost_bars(found, *, most=None, ax=None):
     """
     ax = ax or style.axes(height=3.4)
     for row, verdict in enumerate(found.verdicts):
-        cost = 100 * (verdict_cost(verdict) or 0.0)
+        known = verdict_cost(verdict)
+        cost = 100 * (known or 0.0)
         face, ink = FILLS[verdict.status]
         ax.barh(
             row,
@@ -127,7 +129,7 @@ def cost_bars(found, *, most=None, ax=None):
         )
         ax.annotate(
             WORDS.get(verdict.status, verdict.status)
-            + (f"  {cost:.1f}" if verdict.findings else ""),
+            + ("" if known is None else f"  {cost:.1f}"),
             (cost, row),
             xytext=(5, 0),
             textcoords="offset points",

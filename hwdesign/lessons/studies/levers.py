@@ -172,7 +172,7 @@ def deployment(settings, workload):
     --------
     >>> found = deployment(START, "short")
     >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
-    (0.54, 18400.0)
+    (0.54, 18900.0)
     """
     prompt, answer, limit = (
         choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
