@@ -96,9 +96,7 @@ def test_several_configs_are_judged_and_each_bad_one_is_told(capsys, tmp_path):
     bad, none = err.splitlines()
     assert bad == f"hwdesign: {tmp_path}/bad.json: 'bad.json' must be JSON, got an error at line 1: Expecting property name " \
                   "enclosed in double quotes"  # fmt: skip
-    assert none.startswith(
-        f"hwdesign: {tmp_path}/none.json: model must be a model's folder, the path of its config.json or a shipped name: there is "
-    )
+    assert none.startswith(f"hwdesign: {tmp_path}/none.json: model must be a model's folder, the path of its config.json or ")
     assert out.startswith("gpt2 on GB300: WARN\n") and "\ngood on GB300: " in out and "\n4 configs: 2 warn, 2 bad\n" in out
     for form in ("markdown", "json", "sarif", "html"):
         assert check("--format", form, *words) == 2
@@ -330,8 +328,8 @@ def test_bad_reports_are_told_in_one_line(capsys, two_reports, change, says):
         (["gpt2"], "the following arguments are required: B (see hwdesign diff --help)"),
         (
             ["gpt2", "gpt3"],
-            "model must be a model's folder, the path of its config.json or a shipped name: there is no file 'gpt3'; did you mean "
-            "'gpt2'?",
+            "model must be a model's folder, the path of its config.json or a shipped name: there is no file 'gpt3'; did you "
+            "mean 'gpt2'?",
         ),
         (["gpt2", "gpt2", "--format", "html"], "argument --format: invalid choice: 'html' (choose from "),
         (["gpt2", "gpt2", "--load", "x"], "argument --load: must be prompt/answer/users, "),

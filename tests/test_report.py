@@ -200,8 +200,9 @@ def test_facts_are_those_of_the_checklist():
     assert fix["width_share"] == pytest.approx(128 / 29568)
     (server,) = [fix for fix in width["fixes"] if fix["place"] == "server"]
     assert server["change"] == {"recipe": {"before": "fp8_block", "after": "fp8"}}  # as many bits, and no blocks
+    before = {"tp": 8, "ep": 1, "dp": 1, "pp": 1, "gather": False}
     experts = judge("gpt-oss-120b", **TP8).facts["loads"][0]["verdicts"][4]["findings"][0]["fixes"][0]
-    assert experts["place"] == "server" and experts["change"]["ffn"]["before"] == dict(tp=8, ep=1, dp=1, pp=1, gather=False)
+    assert experts["place"] == "server" and experts["change"]["ffn"]["before"] == before
 
 
 def test_a_report_names_formats_and_where_they_come_from():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import instance, listed, shown, whole
+from hwdesign._check import count, every, instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
@@ -181,7 +181,7 @@ class Case:
                 f"{device.name} without one"
             )
         if self.split is not None:
-            split = tuple(whole(**{f"split[{i}]": n for i, n in enumerate(self.split)}))
+            split = every("split", self.split, count)
             if len(split) != stages or sum(split) != layers:
                 raise ValueError(f"split must be {stages} numbers of sum {layers}, got {split}")
             object.__setattr__(self, "split", split)

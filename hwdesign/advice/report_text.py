@@ -109,9 +109,10 @@ def _text_lines(report, paper):
     yield ""
     for label, words in words_of.head(report):
         yield paper.row(label, words)
-    shown = paper.paint(MARKS[report.status], COLOURS[report.status])
+    mark = MARKS[report.status]
+    end = textwrap.fill(f"{mark}: {words_of.summary(report)}", paper.width)
     yield ""
-    yield f"{shown}: {words_of.summary(report)}"
+    yield paper.paint(mark, COLOURS[report.status]) + end.removeprefix(mark)
 
 
 def _finding_lines(report, blame, paper):

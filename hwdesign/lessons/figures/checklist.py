@@ -128,8 +128,7 @@ def cost_bars(found, *, most=None, ax=None):
             edgecolor=face,
         )
         ax.annotate(
-            WORDS.get(verdict.status, verdict.status)
-            + ("" if known is None else f"  {cost:.1f}"),
+            WORDS.get(verdict.status, verdict.status) + ("" if known is None else f"  {cost:.1f}"),
             (cost, row),
             xytext=(5, 0),
             textcoords="offset points",
