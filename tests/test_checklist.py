@@ -22,7 +22,7 @@ from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 from hwdesign.models.parts import PlanError
-from hwdesign.timing.pipeline import stage_times
+from hwdesign.timing.pipeline import block_times, stage_times
 
 SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 LIMITS = Limits()
@@ -1116,6 +1116,25 @@ def test_a_case_that_cannot_be_is_refused_in_one_line(fields, says):
     with pytest.raises(ValueError, match="^" + says) as error:
         Case(**{"model": config.load("llama-3.1-8b"), "device": "H100_SXM", **fields})
     assert "\n" not in str(error.value)
+
+
+def test_blocks_that_a_sibling_was_timed_with_are_those_of_the_model_itself():
+    """In a process that has judged siblings, other plans, loads and devices before, against the times of the model alone."""
+    case = case_of("nemotron-3-nano-30b-a3b", recipe="fp8", tp=2, pp=2, batch=8, context=20_000)
+    siblings = [replace(case, model=change) for change in (replace(case.model, vocab_size=1000), shapes.regular(case.model, 4))]
+    siblings += [replace(case, model=replace(case.model, hidden_size=2560)), replace(case, batch=64), replace(case, prompt=9000)]
+    siblings += [replace(case, device="H200"), replace(case, recipe="bf16"), replace(case, cache="fp8"), case]
+    for known in siblings:
+        uses = rules._stage_uses(known)
+        plans = {part: replace(getattr(known, part), pp=1) for part in ("attention", "ffn")}
+        where = (known.model, known.device, known.recipe)
+        chunks = np.array([*range(8192, known.prompt, 8192), known.prompt])
+        loads = {"prefill": {"context": chunks, "cached": np.append(0, chunks[:-1]), "batch": 1},
+                 "decode": {"context": [20_000], "cached": 19_999, "batch": known.batch // 2}}  # fmt: skip
+        for use, load in loads.items():
+            times, rest = block_times(*where, **load, **plans)
+            blocks, outside = uses[use]
+            assert blocks == pytest.approx(times.sum(axis=1), rel=1e-6) and outside == pytest.approx(rest.sum(), rel=1e-6)
 
 
 def test_stages_of_cache_parallel_gpus_take_as_long_as_those_of_tensor_parallel_ones():
