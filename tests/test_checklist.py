@@ -22,16 +22,16 @@ from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
 from hwdesign.models.parts import PlanError
-from hwdesign.timing.pipeline import stage_times
+from hwdesign.timing.pipeline import block_times, stage_times
 
 SEVERITY = {"not applicable": 0, "not modelled": 0, "ok": 0, "warn": 1, "fail": 2, "break": 3}
 LIMITS = Limits()
 WARN = 0.05  # share of the step
 
 
-def case_of(name, device="H100_SXM", recipe=None, batch=64, context=8192, engine="vllm", **ways):
+def case_of(name, device="H100_SXM", recipe=None, batch=64, context=8192, engine="vllm", cache=None, **ways):
     attention, ffn = short_plans(**ways)
-    load = {"batch": batch, "context": context, "engine": engine}
+    load = {"batch": batch, "context": context, "engine": engine, "cache": cache}
     return Case(model=config.load(name), device=device, recipe=recipe, attention=attention, ffn=ffn, **load)
 
 
@@ -1019,7 +1019,7 @@ def test_a_case_that_does_not_fit_is_judged_against_plans_that_need_not_fit():
 
 
 def test_a_case_that_fits_gets_no_advice_that_does_not():
-    case = case_of("llama-3.1-70b", device="H200", recipe="fp8", context=4096)
+    case = case_of("llama-3.1-70b", device="H200", recipe="fp8", cache="fp8", context=4096)  # 71 GB and 43 GB of 138
     assert case.breakdown.feasible and change(case, recipe="bf16") is None
     assert change(case, attention=hw.Plan(pp=81), ffn=hw.Plan(pp=81)) is None
     pair = (hw.Plan(), hw.Plan())
@@ -1102,8 +1102,8 @@ def test_plans_come_back_from_their_text():
         ({"attention": hw.Plan(tp=2, pp=2), "ffn": hw.Plan(tp=4)}, "attention and ffn must have the same stages"),
         ({"attention": hw.Plan(pp=33), "ffn": hw.Plan(pp=33)}, "pp must be <= the 32 layers of llama-3.1-8b, got 33"),
         ({"device": "RTX_4090", "attention": hw.Plan(tp=2), "ffn": hw.Plan(tp=2)}, "device must have a link .* got RTX_4090"),
-        ({"device": "A100_SXM", "recipe": "fp8"}, "recipe must multiply in a format of A100_SXM .* got 'fp8'"),
-        ({"device": "T4"}, "recipe must multiply in a format of T4 .* got 'bf16'"),
+        ({"device": "A100_SXM", "recipe": "table2"}, "recipe must multiply in a format of the device .* got 'table2'"),
+        ({"device": "T4"}, "recipe must multiply in a format of the device .*fp16.* got 'bf16'"),
         ({"device": "H1000"}, "device must be one of"),
         ({"recipe": "fp9"}, "recipe must be one of .* got 'fp9'"),
         ({"batch": 0}, "batch must be >= 1, got 0"),
@@ -1116,6 +1116,25 @@ def test_a_case_that_cannot_be_is_refused_in_one_line(fields, says):
     with pytest.raises(ValueError, match="^" + says) as error:
         Case(**{"model": config.load("llama-3.1-8b"), "device": "H100_SXM", **fields})
     assert "\n" not in str(error.value)
+
+
+def test_blocks_that_a_sibling_was_timed_with_are_those_of_the_model_itself():
+    """In a process that has judged siblings, other plans, loads and devices before, against the times of the model alone."""
+    case = case_of("nemotron-3-nano-30b-a3b", recipe="fp8", tp=2, pp=2, batch=8, context=20_000)
+    siblings = [replace(case, model=change) for change in (replace(case.model, vocab_size=1000), shapes.regular(case.model, 4))]
+    siblings += [replace(case, model=replace(case.model, hidden_size=2560)), replace(case, batch=64), replace(case, prompt=9000)]
+    siblings += [replace(case, device="H200"), replace(case, recipe="bf16"), replace(case, cache="fp8"), case]
+    for known in siblings:
+        uses = rules._stage_uses(known)
+        plans = {part: replace(getattr(known, part), pp=1) for part in ("attention", "ffn")}
+        where = (known.model, known.device, known.recipe)
+        chunks = np.array([*range(8192, known.prompt, 8192), known.prompt])
+        loads = {"prefill": {"context": chunks, "cached": np.append(0, chunks[:-1]), "batch": 1},
+                 "decode": {"context": [20_000], "cached": 19_999, "batch": known.batch // 2}}  # fmt: skip
+        for use, load in loads.items():
+            times, rest = block_times(*where, **load, **plans)
+            blocks, outside = uses[use]
+            assert blocks == pytest.approx(times.sum(axis=1), rel=1e-6) and outside == pytest.approx(rest.sum(), rel=1e-6)
 
 
 def test_stages_of_cache_parallel_gpus_take_as_long_as_those_of_tensor_parallel_ones():

@@ -187,7 +187,7 @@ WRONG = {"flags": ("wrong result: zeros",)}
     [
         (MINE, [], "runs must be at least one file of hwdesign measure, got none"),
         (MINE, [7], "runs must be a Run, a file of hwdesign measure or a shipped name, got 7"),
-        (MINE, ["none.json"], "path must be a file or one of"),
+        (MINE, ["none.json"], "runs must be files of hwdesign measure: path must be a file or one of"),
         (None, [SHIPPED], "device must be named or be a JSON file, .*got None for Intel"),
         ("H200", [SHIPPED], "got H200"),
         (hw.H200, [run_of(*gemms(device="NVIDIA H100 PCIe", device_name="H100_PCIE"))], "measured, 'H100_PCIE', got H200"),
@@ -223,14 +223,14 @@ def test_check_takes_a_device_file_and_runs(tmp_path, capsys):
     code, out, _ = check(capsys, "qwen3-0.6b", "--device", str(file), "--format", "json")
     (bare,) = json.loads(out)["reports"]
     assert bare["notes"][0].startswith("uncalibrated: gemm takes the constants of H100_SXM bf16; a CPU has no table, H100_SXM is")
-    assert bare["step_seconds"] < report["step_seconds"]
+    assert bare["loads"][0]["step_seconds"] < report["loads"][0]["step_seconds"]
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--device", "none.json"), "hwdesign: device must be a name or a JSON file that can be read, got 'none.json'"),
-        (("--measured", "none.json"), "hwdesign: path must be a file or one of"),
+        (("--measured", "none.json"), "hwdesign: runs must be files of hwdesign measure: path must be a file or one of"),
         (("--measured", SHIPPED), "hwdesign: device must be named or be a JSON file"),
         (("--device", "GB300", "--measured", SHIPPED), "hwdesign: device must be the one that was measured"),
     ],

@@ -1,6 +1,7 @@
 """Every public name, each argument given every kind of nonsense: a result, or an error that names the argument, at once."""
 
 import contextlib
+import functools
 import inspect
 import re
 import signal
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hwdesign as hw
+from hwdesign.advice.breaks import Refusal
 from hwdesign.measure import backends, collectives, machine, suite
 from hwdesign.measure.runs import Measurement
 
@@ -57,6 +59,10 @@ EXPERTS = hw.Model.from_config("gpt-oss-20b")
 ATTENTION = hw.SelfAttention(num_heads=8, num_kv_heads=2, head_dim=16)
 BLOCK = hw.Block(mixer=ATTENTION, ffn=hw.DenseFFN(width=64))
 GB300, RECIPE, CASE = hw.device("GB300"), hw.recipe("fp8"), hw.Case(model="gpt2", device="H100_SXM")
+CPU = hw.Device(name="a CPU", form_factor="server", dense_peak={"bf16": 1.3e12}, memory_bandwidth=2.4e10, memory_capacity=48e9,
+                sms=2, link_bandwidth=1e10)  # fmt: skip
+FIX = hw.Fix(text="nothing", case=CASE, before=CASE)
+REFUSAL = Refusal(engine="vLLM 0.33.0", says="asserts", source="https://example.org")
 FINDING = hw.Finding(guideline=2, dimension="width", value="50257", rule="tile 128", status="warn")
 VERDICT = hw.Verdict(guideline=5, status="not applicable", reason="no experts")
 WHERE = {"model": MODEL, "device": "H100_SXM"}
@@ -118,10 +124,12 @@ CALLS = {
     "sheet": {"model": MODEL},
     "sheet_text": {"model": MODEL, "width": 28},
     "gemm_grid": {"device": "GB300", "precision": "nvfp4", "framework": "trtllm"},
-    "Breakdown": {"terms": {"attention": 1.0}, "memory": 1e9, "capacity": 8e9, "activations": 0.0, "notes": (), "ideal": False},
-    "decode_step": LOAD | PLANS | {"wide": ("ffn",), "ideal": False, "framework": "sglang", "expert_kernel": None},
+    "Breakdown": {"terms": {"attention": 1.0}, "memory": 1e9, "capacity": 8e9, "activations": 0.0, "notes": (), "ideal": False,
+                  "cache": 1e8, "engine": hw.decode_step(**LOAD).engine},
+    "decode_step": LOAD | PLANS | {"wide": ("ffn",), "ideal": False, "framework": "sglang", "expert_kernel": None,
+                                   "engine": "sglang"},
     "prefill_step": LOAD | PLANS | {"cached": 0, "wide": (), "ideal": False, "framework": None, "expert_kernel": None,
-                                    "clock": None},
+                                    "clock": None, "engine": "trtllm"},
     "exchange_time": {"exchange": hw.Exchange(kind="all-reduce", elements=64.0, ranks=8), "device": "H200",
                       "recipe": "fp8", "ideal": False},
     "expert_time": {"experts": hw.Experts(tokens=4.0, pairs=8.0, touched=6.0, local=8, hidden=16, width=32),
@@ -137,14 +145,16 @@ CALLS = {
     "time_per_output_token": WHERE | {"recipe": "fp8", "concurrency": 4, "input_tokens": 100, "output_tokens": 10,
                                       "expert_kernel": None} | PLANS,
     "served_points": {"model": "llama-3.1-70b", "device": "H100_SXM", "matched": True, "tp": 2},
-    "Case": {"model": "gpt2", "device": "H100_SXM", "recipe": "fp8", "batch": 8, "context": 1000} | PLANS,
+    "Case": {"model": "gpt2", "device": "H100_SXM", "recipe": "fp8", "batch": 8, "context": 1000, "cache": "fp8",
+             "engine": "sglang", "prompt": 900, "answer": 200, "split": (12,)} | PLANS,
     "Finding": {"guideline": 2, "dimension": "width", "value": "50257", "rule": "tile 128", "status": "warn", "cost": 0.1,
-                "fix": None, "subject": "query heads"},
+                "fixes": (FIX,), "refused_by": (REFUSAL,), "subject": "query heads"},
     "Fix": {"text": "nothing", "case": CASE, "before": CASE, "width": 0.0, "worsens": ((1, "ok", "warn"),)},
     "Limits": {"warn": 0.05, "fail": 0.2},
     "Verdict": {"guideline": 5, "status": "warn", "reason": "why", "findings": (FINDING,)},
     "Checklist": {"case": CASE, "limits": hw.Limits(), "verdicts": (VERDICT,)},
     "checklist": {"case": CASE, "limits": hw.Limits()},
+    "measured_device": {"device": CPU, "runs": hw.shipped_runs()[0]},
     "load_run": {"path": hw.shipped_runs()[0]},
     "save_run": {"path": "run.json", "measurements": [TAKEN], "machine": "a laptop"},
     "shipped_runs": {},
@@ -182,11 +192,19 @@ class Late(BaseException):
     """Of no kind that the package catches."""
 
 
+def by_name(call):
+    """A call whose ``*arguments`` can be given by name, too: one of them."""
+    kinds = {p.name: p.kind for p in inspect.signature(call).parameters.values()}
+    if inspect.Parameter.VAR_POSITIONAL not in kinds.values():
+        return call
+    return functools.wraps(call)(lambda **given: call(*(given[name] for name in kinds)))
+
+
 def calls():
     """Each name with what is called and its arguments."""
     for name, arguments in CALLS.items():
         owner, _, method = name.rpartition(".")
-        yield name, getattr(getattr(hw, owner) if owner else hw, method), arguments
+        yield name, by_name(getattr(getattr(hw, owner) if owner else hw, method)), arguments
     for name, (owner, arguments) in METHODS.items():
         yield name, getattr(owner, name.split(".")[1]), arguments
 

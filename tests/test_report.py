@@ -196,9 +196,13 @@ def test_facts_are_those_of_the_checklist():
     change = {"feed_forward_width": {"before": [29568], "after": [29696]}}
     (fix,) = [fix for fix in width["fixes"] if fix["change"] == change]
     assert (fix["place"], fix["large"]) == ("model", False)
-    assert 0 < width["cost_share"] < 0.001 and fix["width_share"] == pytest.approx(128 / 29568)
-    plan = load["verdicts"][6]["findings"][0]["fixes"][0]
-    assert plan["place"] == "server" and plan["change"]["attention"]["before"] == {"tp": 8, "kvp": 1, "dp": 1, "pp": 1}
+    assert width["status"] == "break" and width["cost_share"] is None  # no engine runs 3696 = 28.9 blocks
+    assert fix["width_share"] == pytest.approx(128 / 29568)
+    (server,) = [fix for fix in width["fixes"] if fix["place"] == "server"]
+    assert server["change"] == {"recipe": {"before": "fp8_block", "after": "fp8"}}  # as many bits, and no blocks
+    before = {"tp": 8, "ep": 1, "dp": 1, "pp": 1, "gather": False}
+    experts = judge("gpt-oss-120b", **TP8).facts["loads"][0]["verdicts"][4]["findings"][0]["fixes"][0]
+    assert experts["place"] == "server" and experts["change"]["ffn"]["before"] == before
 
 
 def test_a_report_names_formats_and_where_they_come_from():
@@ -431,7 +435,7 @@ def test_what_nobody_gave_is_said_to_be_a_default():
     for part in ("H100_SXM", "fp8_block (as asked)", "--attention tp=4 --ffn tp=4: 4 GPUs", "batch 8, context 100", "from 10 %"):
         assert part in text
     assert [judge(n).facts["recipe_from"] for n in ("gpt2", "gpt-oss-20b")] == ["default", "checkpoint"]
-    assert judge("gpt-oss-20b").facts["recipe"] == "mxfp4"
+    assert judge("gpt-oss-20b").facts["recipe"] == "mxfp4_w4a16"  # vLLM expands its weights to BF16
 
 
 def test_notes_and_warnings_reach_the_reader_in_one_line(recwarn):
@@ -512,6 +516,8 @@ def told(text, **given):
         "parameters_share": 0.0,
         "step_share": -0.1,
         "step_seconds": 1.0,
+        "sure": None,
+        "expected_shares": None,
         "notes": [],
         "worsens": [],
     }
@@ -643,11 +649,12 @@ def test_a_checklist_shows_itself():
     assert repr(found) == "<Checklist gpt-oss-120b on GB300: warn>"
     title, *lines = str(found).splitlines()
     assert title == "gpt-oss-120b on GB300: warn" and [int(line[0]) for line in lines] == list(GUIDELINES)
-    assert lines[1].startswith("2 warn            hidden size 2880, 0.3 %: hidden size 2944; expert width 2880, ")
+    # The longer of the two multiples of 128 beside 2880 makes the step longer, which no fix of a cost may.
+    assert re.match(r"2 warn            hidden size 2880, 0\.[0-9] %: hidden size 2816; expert width 2880, ", lines[1])
     small = hw.checklist(hw.Case(model="qwen2.5-72b", device="L4", recipe="fp8"), Limits(warn=1, fail=1))
     assert repr(small) == "<Checklist qwen2.5-72b on L4, does not fit: fail>" and small.fits is False
     refused = hw.checklist(hw.Case(model="gpt2", **TP8))
-    assert refused.fits is None and refused.status == "fail" and "8 x GB300: fail" in repr(refused)
+    assert refused.fits is None and refused.status == "break" and "8 x GB300: break" in repr(refused)
     ugly = hw.checklist(hw.Case(model={**LLAMA, "_name_or_path": "\x1b[31m"}))
     assert "\x1b" not in repr(ugly) + str(ugly)
 
@@ -748,8 +755,8 @@ def test_text_reads_without_colour_and_says_the_same_with_it():
     lines = plain.splitlines()
     assert lines[0].startswith("qwen2.5-72b on 8 x H100_SXM: ") and lines[1].startswith("  load ")
     heads = [line for line in lines if re.match(r"  (ok|WARN|FAIL|BREAK|n/a|\?) +[1-7] ", line)]
-    assert len(heads) >= 14 and all(line.index(" ", 2) < 8 and line[7].isdigit() for line in heads)
-    assert all(len(line) <= 100 for line in lines)
+    assert len(heads) >= 14 and all(line.index(" ", 2) < 8 and line[8].isdigit() for line in heads)
+    assert all(len(line) <= 100 or "https://" in line for line in lines)
     narrow = render(reports, "text", width=60).splitlines()
     assert all(len(line) <= 60 or "https://" in line for line in narrow)
 
@@ -934,7 +941,7 @@ def test_text_and_logs_obey_nothing(name):
         text = re.sub(r"\x1b\[[0-9;]*m", "", text) if colour else text
         assert all(c == "\n" or (c.isprintable() and visible(c) == c) for c in text)
         assert not any(line.lstrip().startswith("::") or "##" in line for line in text.splitlines())
-        assert all(len(line) <= 100 for line in text.splitlines())
+        assert all(len(line) <= 100 or "https://" in line for line in text.splitlines())
         assert len(text.splitlines()) <= len(render([named("x")], "text").splitlines()) + 3
 
 

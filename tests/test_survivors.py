@@ -238,9 +238,9 @@ def test_what_a_wider_model_of_fewer_layers_adds():
         "  recipe   bf16 (default, the config names no quantization)",
         "  plans    one GPU (default)",
         "  load     batch 64 (default), context 8192 tokens (default)",
-        "  ok   1   Near-square matrices, no tiny N or K - smallest side on a GPU: qkv, N = 2304,"
+        "  ok    1  Near-square matrices, no tiny N or K - smallest side on a GPU: qkv, N = 2304,"
         " K = 768",
-        "  n/a  6   Regular layer patterns for pipelines - no pipeline: pp = 1",
+        "  n/a   6  Regular layer patterns for pipelines - no pipeline: pp = 1",
         "WARN: 1 warn, 3 ok, 3 not applicable; judged 4 of 4",
     ]),
     (["llama-3.1-8b", "--tp", "2", "--device", "H100_SXM", "--context", "100"], [
@@ -249,12 +249,12 @@ def test_what_a_wider_model_of_fewer_layers_adds():
         "  plans    --attention tp=2 --ffn tp=2: 2 GPUs",
         "  load     batch 64 (default), context 100 tokens",
         "  limits   warning from 5 %, failure from 20 % of the step (default)",
-        "  ok   7   Attention and feed-forward part decoupled - each token's cache lies on 1 GPU",
+        "  ok    7  Attention and feed-forward part decoupled - each token's cache lies on 1 GPU",
         "WARN: 1 warn, 4 ok, 2 not applicable; judged 5 of 5",
     ]),
     (["deepseek-r1", "--tp", "8", "--device", "H200"], [
         "  load           batch 64, context 8192",
-        "  WARN 5   ffn plan: tp=8",
+        "  WARN  5  ffn plan: tp=8",
         "  recipe   fp8_block (the checkpoint's)",
         "  cache    bf16 (default of vLLM)",
     ]),

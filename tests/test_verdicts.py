@@ -44,9 +44,21 @@ def test_cost_of_a_verdict_is_its_largest(judged):
 def test_table_has_a_row_for_each_finding_and_each_quiet_guideline():
     found = hw.checklist(Case(model=config.load("gpt-oss-120b")))
     rows = checklist_table(found, "gpt-oss").rows
-    assert [row[0][0] for row in rows] == [str(n) for n in sorted([2, 4, *GUIDELINES])]  # two findings of each of these
+    # Two widths, and two formats: that of the products and that of the cache.
+    assert [row[0][0] for row in rows] == [str(n) for n in sorted([2, 4, *GUIDELINES])]
     assert [row[1] for row in rows].count("n/a") == 3
+    # Of the multiples of 128 beside it, 64 away both, the smaller: the larger makes the step longer.
     assert rows[1][3] == "hidden size 2880" and rows[1][4] == "hidden size 2816"
+
+
+def test_a_break_is_drawn_with_its_word_and_no_cost():
+    """vLLM refuses 12 query heads over 8 GPUs: that is no share of a step."""
+    found = hw.checklist(Case(model="gpt2", **EIGHT))
+    assert found.verdicts[1].status == "break" and verdict_cost(found.verdicts[1]) is None
+    (text,) = [t for t in figures.verdict_map({"gpt2": found.verdicts}).texts if t.get_text().startswith("break")]
+    assert text.get_text() == "break" and text.get_weight() == "bold"
+    assert "break" in [t.get_text() for t in figures.cost_bars(found).texts]
+    assert checklist_table(found, "GPT-2").rows[1][1:3] == ["break", "–"]
 
 
 @pytest.mark.parametrize("differ", ["experts", "plans", "precision"])

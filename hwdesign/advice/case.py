@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
-from hwdesign._check import instance, listed, shown, whole
+from hwdesign._check import count, every, instance, listed, shown, whole
 from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
@@ -63,6 +63,7 @@ def as_model(source):
 
 def _no_such_model(source):
     """What to say where there is no such file, with the shipped name that is nearest."""
+    path = str(source) and str(config_path(source))  # an empty text is not the current folder
     name = Path(source).name.removesuffix(".json").lower()
     near = difflib.get_close_matches(name, config.names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "hwdesign show --help lists the names"
@@ -70,7 +71,7 @@ def _no_such_model(source):
         hint = f"fetch a model of the Hugging Face hub with '{fetch}'; {hint}"
     return (
         "model must be a model's folder, the path of its config.json or a shipped name: there is "
-        f"no file '{visible(str(config_path(source)), 200)}'; {hint}"
+        f"no file '{visible(path, 200)}'; {hint}"
     )
 
 
@@ -180,7 +181,7 @@ class Case:
                 f"{device.name} without one"
             )
         if self.split is not None:
-            split = tuple(whole(**{f"split[{i}]": n for i, n in enumerate(self.split)}))
+            split = every("split", self.split, count)
             if len(split) != stages or sum(split) != layers:
                 raise ValueError(f"split must be {stages} numbers of sum {layers}, got {split}")
             object.__setattr__(self, "split", split)

@@ -151,25 +151,28 @@ def checklist(case, limits=None):
     instance("limits", limits, Limits | None, LIMITS)
     limits = limits or Limits()
     before = verdicts(case, limits)
-    judged = functools.cache(lambda fixed: verdicts(fixed, limits))  # two findings may have one fix
+    worsened = functools.cache(functools.partial(_worsened, before, limits))  # of a fixed case
     done = []
     for verdict in before:
         findings = []
         for finding in verdict.findings:
             fixes = []
             for fix in finding.fixes:
-                fixes.append(replace(fix, worsens=_worsened(before, judged(fix.case))))
+                fixes.append(replace(fix, worsens=worsened(fix.case)))
             findings.append(replace(finding, fixes=tuple(fixes)))
         done.append(replace(verdict, findings=tuple(findings)))
     return Checklist(case=case, limits=limits, verdicts=tuple(done))
 
 
-def _worsened(before, after):
-    """(guideline, status before, status after) of each verdict that got worse; what could not be
-    judged before did not.
+def _worsened(before, limits, fixed):
+    """(guideline, status before, status after) of each verdict that is worse of a fixed case; what
+    could not be judged before is not, nor is a break.
     """
     found = []
-    for old, new in zip(before, after, strict=True):
-        if old.status != "not modelled" and RANK[new.status] > RANK[old.status]:
+    for old in before:
+        if old.status in ("not modelled", "break"):
+            continue
+        new = GUIDELINES[old.guideline].judge(fixed, limits)
+        if RANK[new.status] > RANK[old.status]:
             found.append((old.guideline, old.status, new.status))
     return tuple(found)

@@ -96,7 +96,7 @@ def render(reports, form, *, errors=(), width=100, colour=False):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> render([judge("gpt2")], "json").count("cost_share")
-    1
+    2
     """
     choice("format", form, FORMATS)
     if form == "text":

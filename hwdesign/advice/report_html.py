@@ -55,7 +55,7 @@ def _section(report):
         parts.append(f'<p class="loud">{html.escape(words)}</p>')
     table = words_of.where(report)
     if table:
-        parts.append(_where(table))
+        parts.append(_where(table, title))
     for note in report.facts["notes"]:
         parts.append(f"<p>Note: {html.escape(note)}</p>")
     if report.blames:
@@ -68,7 +68,7 @@ def _section(report):
     return "\n".join(parts)
 
 
-def _where(rows):
+def _where(rows, title):
     """The table of loads, which scrolls by itself where it is too wide."""
     (label, loads), *rest = rows
     heads = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in (label, *loads))
@@ -78,7 +78,7 @@ def _where(rows):
         lines.append(f'<tr><th scope="row">{html.escape(name)}</th>{told}</tr>')
     body = "\n".join(lines)
     return (
-        '<div class="wide" tabindex="0" role="region" aria-label="Where the step goes">'
+        f'<div class="wide" tabindex="0" role="region" aria-label="Where the step goes: {title}">'
         "<table>\n<caption>Where the step goes</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody>\n</table></div>"
     )

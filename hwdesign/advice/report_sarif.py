@@ -73,7 +73,7 @@ def sarif(reports, errors=()):
     --------
     >>> from hwdesign.advice.judge import judge
     >>> [result["level"] for result in sarif([judge("gpt2")])["runs"][0]["results"]]
-    ['warning']
+    ['warning', 'warning']
     """
     notices = [{"level": "error", "message": _message(error)} for error in errors]
     results, settings = [], []

@@ -18,6 +18,7 @@ COLOURS = {
     "not modelled": "2",
 }
 LABEL = 11  # width of a mark or a label with its margin [character]
+MARK = max(map(len, MARKS.values()))  # width of a mark [character]
 GAP = 2  # between two columns of a table [character]
 
 
@@ -108,9 +109,10 @@ def _text_lines(report, paper):
     yield ""
     for label, words in words_of.head(report):
         yield paper.row(label, words)
-    shown = paper.paint(MARKS[report.status], COLOURS[report.status])
+    mark = MARKS[report.status]
+    end = textwrap.fill(f"{mark}: {words_of.summary(report)}", paper.width)
     yield ""
-    yield f"{shown}: {words_of.summary(report)}"
+    yield paper.paint(mark, COLOURS[report.status]) + end.removeprefix(mark)
 
 
 def _finding_lines(report, blame, paper):
@@ -128,7 +130,7 @@ def _finding_lines(report, blame, paper):
 
 def _label(verdict, item):
     """The mark of a verdict or finding, and the number of the guideline."""
-    return f"{MARKS[item['status']]:<4} {verdict['guideline']}"
+    return f"{MARKS[item['status']]:<{MARK}} {verdict['guideline']}"
 
 
 def _list_lines(reports, errors, paper):

@@ -2,7 +2,8 @@
 2 is in `widths`, 5 and 7 are in `plan_rules`.
 """
 
-from dataclasses import replace
+import functools
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -444,28 +445,40 @@ def _best_cut(uses, stages):
 def _stage_uses(case):
     """Of a prompt and of a decode step: time of each block, and of what is besides them [s]."""
     size = CHUNK * -(-case.prompt // (CHUNK * MOST_CHUNKS))
-    ends = np.append(np.arange(size, case.prompt, size), case.prompt)
-    cached = np.append(0, ends[:-1])
+    starts = range(0, case.prompt, size)
+    chunks = tuple((start, min(start + size, case.prompt)) for start in starts)
     step_batch = -(-case.batch // case.attention.pp)  # a batch is cut into as many as stages
     return {
-        "prefill": _block_times(case, ends, cached, case.attention.dp),
-        "decode": _block_times(case, np.array([case.context]), case.context - 1, step_batch),
+        "prefill": _block_times(case, chunks, case.attention.dp),
+        "decode": _block_times(case, ((case.context - 1, case.context),), step_batch),
     }
 
 
-def _block_times(case, context, cached, batch):
-    """Time of each block over all these chunks, and of what is besides them [s]."""
-    times, rest = block_times(
-        case.model,
-        case.device,
-        case.recipe,
-        context=context,
-        cached=cached,
-        attention=replace(case.attention, pp=1),
-        ffn=replace(case.ffn, pp=1),
-        batch=batch,
-    )
-    return times.sum(axis=1), float(np.sum(rest))
+def _block_times(case, chunks, batch):
+    """Time of each block over all these chunks, each from its first token to its last, and of what
+    is besides them [s].
+    """
+    attention, ffn = replace(case.attention, pp=1), replace(case.ffn, pp=1)
+    names = (field.name for field in fields(case.model) if field.name != "blocks")
+    outside = tuple(getattr(case.model, name) for name in names)
+    known = _known(outside, case.device, case.recipe, attention, ffn, chunks, batch)
+    missing = tuple(block for block in case.model.block_counts if block not in known)
+    if missing:
+        cached, context = np.array(chunks).T
+        load = {"context": context, "cached": cached, "batch": batch}
+        model, plans = replace(case.model, blocks=missing), {"attention": attention, "ffn": ffn}
+        times, rest = block_times(model, case.device, case.recipe, **load, **plans)
+        known.update(zip(missing, times.sum(axis=1), strict=True))
+        known.setdefault("rest", float(np.sum(rest)))
+    return np.array([known[block] for block in case.model.blocks]), known["rest"]
+
+
+@functools.lru_cache(maxsize=256)
+def _known(outside, device, recipe, attention, ffn, chunks, batch):
+    """What is known of single blocks, for all siblings of a model: block to time [s], and "rest";
+    most fixes change one kind of blocks.
+    """
+    return {}
 
 
 def _waits(uses, split):

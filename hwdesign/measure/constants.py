@@ -94,7 +94,10 @@ def measured_device(device, *runs):
 
 def _loaded(run):
     instance("runs", run, str | os.PathLike, "a Run, a file of hwdesign measure or a shipped name")
-    return load_run(run)
+    try:
+        return load_run(run)
+    except ValueError as error:
+        raise ValueError(f"runs must be files of hwdesign measure: {error}") from None
 
 
 def _named(run):

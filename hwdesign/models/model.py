@@ -151,7 +151,7 @@ class Model:
         """Rows of the head, or of the embedding that works as one [element]."""
         return self.vocab_size if self.lm_head else self.labels
 
-    @property
+    @functools.cached_property
     def parameters(self):
         """Parameters [element], exact; a tied embedding counts once."""
         return sum(w.stored * w.elements for w in self.weights)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hwdesign._check import choice, instance
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.precision import RECIPES, Recipe, multiplied
+from hwdesign.catalogue.precision import RECIPES, Recipe, multiplied, named_precision
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.model import need_model
@@ -98,7 +98,7 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
     else:
         stored, recipe_from = RECIPES["bf16"], "default"
     if cache is not None:
-        form, cache_from = as_precision(cache), "option"
+        form, cache_from = named_precision("cache", cache), "option"
     elif model.kv_cache and stored.name == own:
         form, cache_from = as_precision(model.kv_cache), "checkpoint"
     else:

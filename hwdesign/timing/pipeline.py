@@ -43,8 +43,8 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
 
     Notes
     -----
-    Source: a step's time is a sum over blocks, so a block is the difference of models that hold it
-    twice and once.
+    Source: a step's time is a sum over blocks and what lies outside of them, and a model that holds
+    a block twice differs from one that holds it once by the block alone.
 
     Examples
     --------
@@ -72,12 +72,10 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
             **options,
         ).seconds
 
-    once = {block: step(block) for block in dict.fromkeys(model.blocks)}
-    alone = {block: step(block, block) - seconds for block, seconds in once.items()}
-    first = model.blocks[0]
-    return np.array([alone[block] for block in model.blocks]), scalar_or_array(
-        once[first] - alone[first]
-    )
+    first, once = model.blocks[0], {block: step(block) for block in dict.fromkeys(model.blocks)}
+    rest = 2 * once[first] - step(first, first)
+    blocks = np.array([once[block] - rest for block in model.blocks])
+    return blocks, scalar_or_array(rest)
 
 
 def stage_times(

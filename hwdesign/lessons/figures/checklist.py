@@ -16,7 +16,7 @@ FILLS = {
     "ok": ("#dcefe6", style.GREEN),
     "warn": ("#fbe6c8", "#7a4a00"),
     "fail": ("#f6d0c8", "#8c1d0a"),
-    "break": ("#e39a8a", "#4a0b00"),
+    "break": ("#e9d8f2", "#5b1a73"),
     "not applicable": ("#eef1f4", style.GREY),
     "not modelled": ("#ffffff", style.GREY),
 }
@@ -118,7 +118,8 @@ def cost_bars(found, *, most=None, ax=None):
     """
     ax = ax or style.axes(height=3.4)
     for row, verdict in enumerate(found.verdicts):
-        cost = 100 * (verdict_cost(verdict) or 0.0)
+        known = verdict_cost(verdict)
+        cost = 100 * (known or 0.0)
         face, ink = FILLS[verdict.status]
         ax.barh(
             row,
