@@ -127,6 +127,13 @@ class Model:
     @property
     def weights(self):
         """All weights, embedding to head, as a list of `Weight`."""
+        seen = {block: block.weights(self.hidden_size) for block in self.block_counts}
+        inside = [weight for block in self.blocks for weight in seen[block]]
+        return self._weights_before + inside + self._weights_after
+
+    @property
+    def _weights_before(self):
+        """Weights before the first block, as a list."""
         hidden, vocab = self.hidden_size, self.vocab_size
         out = [
             Weight(
@@ -137,24 +144,36 @@ class Model:
             out.append(
                 Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False)
             )
-        seen = {block: block.weights(hidden) for block in self.block_counts}
-        out += [weight for block in self.blocks for weight in seen[block]]
-        out.append(vector("final norm", "norm", hidden * (2 if self.norm_bias else 1)))
+        return out
+
+    @property
+    def _weights_after(self):
+        """Weights after the last block, as a list."""
+        hidden = self.hidden_size
+        out = [vector("final norm", "norm", hidden * (2 if self.norm_bias else 1))]
         if self.lm_head and not self.tied_embeddings:
-            out.append(Weight(name="lm_head", part="head", n=vocab, k=hidden))
+            out.append(Weight(name="lm_head", part="head", n=self.vocab_size, k=hidden))
         if self.labels:
             out.append(Weight(name="score", part="head", n=self.labels, k=hidden))
         return out
+
+    @functools.cached_property
+    def _counted_weights(self):
+        """Each weight of a kind of block once, with how often it is there, as a list of pairs."""
+        found = [(weight, 1) for weight in self._weights_before + self._weights_after]
+        for block, times in self.block_counts.items():
+            found += [(weight, times) for weight in block.weights(self.hidden_size)]
+        return found
 
     @property
     def head_rows(self):
         """Rows of the head, or of the embedding that works as one [element]."""
         return self.vocab_size if self.lm_head else self.labels
 
-    @functools.cached_property
+    @property
     def parameters(self):
         """Parameters [element], exact; a tied embedding counts once."""
-        return sum(w.stored * w.elements for w in self.weights)
+        return sum(times * w.stored * w.elements for w, times in self._counted_weights)
 
     def active_parameters(self, *, include_embedding):
         """Parameters one token uses [element], exact.
@@ -163,7 +182,7 @@ class Model:
         DeepSeek and Qwen include it, gpt-oss leaves it out. A tied embedding works as the head and
         always counts.
         """
-        total = sum(w.used * w.elements for w in self.weights)
+        total = sum(times * w.used * w.elements for w, times in self._counted_weights)
         return (
             total
             if flag("include_embedding", include_embedding) or self.tied_embeddings
@@ -175,7 +194,7 @@ class Model:
         """Parameters one token is multiplied by as a matrix [element]: twice this is its FLOP
         without attention scores.
         """
-        return sum(w.used * w.elements for w in self.weights if w.matmul)
+        return sum(times * w.used * w.elements for w, times in self._counted_weights if w.matmul)
 
     def parameters_by_part(self, *, active=False):
         """Parameters of each part [element], as a dict in the order of `PARTS`; only those a token
@@ -183,8 +202,8 @@ class Model:
         """
         flag("active", active)
         out = dict.fromkeys(PARTS, 0)
-        for w in self.weights:
-            out[w.part] += (w.used if active else w.stored) * w.elements
+        for w, times in self._counted_weights:
+            out[w.part] += times * (w.used if active else w.stored) * w.elements
         return {part: n for part, n in out.items() if n}
 
     def part_formats(self, part, recipe=None):
