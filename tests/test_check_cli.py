@@ -163,7 +163,7 @@ def test_all_configs_bad(capsys, tmp_path):
         ([""], ": model must be a model's folder, the path of its config.json or a shipped name: there is no file ''; hwdesign "
          "show --help lists"),
         (["Qwen/Qwen3-8B"], "Qwen/Qwen3-8B: model must be a model's folder, the path of its config.json or a shipped name: there "
-         "is no file 'Qwen/Qwen3-8B'; fetch a model of the Hugging Face hub with 'hf download Qwen/Qwen3-8B config.json "),
+         "is no file 'Qwen/Qwen3-8B'; fetch a model of the Hugging Face hub with 'hf download Qwen/Qwen3-8B --include "),
     ],
     ids=lambda x: " ".join(x)[:40] if isinstance(x, list) else "",
 )  # fmt: skip

@@ -228,7 +228,7 @@ def test_12_files_as_people_have_them(check, tmp_path, capsys):
         assert report["loads"][0]["memory_bytes"] == pytest.approx(134e9 / 2, rel=0.01)
     values["num_key_value_haeds"] = values.pop("num_key_value_heads")
     (folder / "config.json").write_text(json.dumps(values))
-    slips = {folder: "did you mean 'num_key_value_heads'", "Qwen/Qwen3-8B": "'hf download Qwen/Qwen3-8B config.json"}
+    slips = {folder: "did you mean 'num_key_value_heads'", "Qwen/Qwen3-8B": "'hf download Qwen/Qwen3-8B --include"}
     for source, says in slips.items():
         assert cli.main(["check", str(source)]) == 2
         err = capsys.readouterr().err
