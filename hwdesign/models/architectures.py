@@ -8,25 +8,11 @@ key must be given.
 
 import math
 
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, MoE, SelfAttention
+from hwdesign.models import reading
+from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, SelfAttention
+from hwdesign.models.reading import GEMMA
 
-GEMMA = ("gemma3", "gemma3_text")
 TIED = ("gpt2", "gpt_bigcode", *GEMMA)  # where a missing tie_word_embeddings means true
-PERIOD = {
-    **dict.fromkeys(GEMMA, 6),
-    "gpt_oss": 2,
-}  # every n-th layer is full where nothing else is said
-WINDOW = {
-    **dict.fromkeys(GEMMA, 4096),
-    "gpt_oss": 128,
-    "mistral": 4096,
-}  # where sliding_window is missing; null is none
-SWITCHED = (
-    "qwen2",
-    "qwen3",
-    "qwen2_moe",
-    "qwen3_moe",
-)  # no window unless use_sliding_window is true
 
 UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
     "*": (
@@ -57,105 +43,12 @@ UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
 }
 
 
-def _layers(read):
-    return read.integer("num_hidden_layers", "n_layer", "num_layers")
-
-
-def _heads(read, hidden, multi_query=False):
-    """(query heads, key-value heads, head size): null KV heads mean as many as query heads, a null
-    head size H / heads.
-    """
-    heads = read.integer("num_attention_heads", "n_head")
-    kv = read.optional("num_key_value_heads", "n_head_kv", "num_kv_heads", "num_query_groups")
-    if read.flag("multi_query", default=multi_query):
-        if kv not in (None, 1):
-            raise read.complain("num_key_value_heads", "1 or absent, since multi_query is on")
-        kv = 1
-    kv = kv or heads
-    if heads % kv:
-        raise read.complain("num_key_value_heads", f"a divisor of num_attention_heads {heads}")
-    return heads, kv, _head_dim(read, hidden, heads)
-
-
-def _head_dim(read, hidden, heads):
-    size = read.optional("head_dim", "attention_head_dim")
-    if size is None and hidden % heads:
-        raise read.complain(
-            "head_dim",
-            f"given, since hidden_size {hidden} is not a multiple of num_attention_heads {heads}",
-        )
-    return size or hidden // heads
-
-
-def _windows(read, layers, kind):
-    """Window of each layer [token] or None, from layer_types, a pattern (every n-th layer is full),
-    or one window for all.
-    """
-    switched = read.flag("use_sliding_window", default=kind not in SWITCHED)
-    missing = WINDOW.get(kind, 0) if "sliding_window" not in read.values else 0
-    window = read.integer("sliding_window", default=missing, least=int(switched))
-    window = window if window and switched else None
-    types = read.items("layer_types", str, "layer names")
-    period = read.optional("sliding_window_pattern", "_sliding_window_pattern")
-    first = read.integer(
-        "max_window_layers", default=28, least=0
-    )  # Qwen: the layers before it see everything
-    if types is not None:
-        known = {"full_attention": None, "sliding_attention": window}
-        if len(types) != layers or not set(types) <= set(known):
-            raise read.complain("layer_types", f"{layers} entries out of {', '.join(known)}")
-        if "sliding_attention" in types and window is None:
-            raise read.complain("sliding_window", "given, since layer_types names sliding layers")
-        full = [t == "full_attention" for t in types]
-        if period and full != [(i + 1) % period == 0 for i in range(layers)]:
-            raise read.complain(
-                "sliding_window_pattern", "absent, since layer_types says otherwise"
-            )
-        return [known[t] for t in types]
-    period = period or PERIOD.get(kind)
-    if period and window is None:
-        raise read.complain(
-            "sliding_window", f"a whole number, since only each layer {period} has full attention"
-        )
-    if period:
-        return [None if (i + 1) % period == 0 else window for i in range(layers)]
-    if window and kind == "qwen2_moe":
-        raise read.complain("layer_types", "given, since use_sliding_window is on")
-    return [window if i >= first or kind not in ("qwen2", "qwen3") else None for i in range(layers)]
-
-
-def _attention(read, hidden, layers, kind, **extra):
-    heads, kv, size = _heads(read, hidden)
-    windows = _windows(read, layers, kind)
-    return [
-        SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=w, **extra)
-        for w in windows
-    ]
-
-
-def _experts(read, width_key="moe_intermediate_size", **extra):
-    experts = read.integer("num_experts", "num_local_experts", "n_routed_experts")
-    top_k = read.integer("num_experts_per_tok", "experts_per_token", "top_k_experts", most=experts)
-    return MoE(num_experts=experts, top_k=top_k, width=read.integer(width_key), **extra)
-
-
-def _biases(read, kind):
-    """(bias of q, k and v, bias of the output): implied by the type in Qwen2, a key elsewhere."""
-    if kind not in ("qwen2", "qwen2_moe"):
-        bias = kind not in ("mistral", "phi3") and read.flag(
-            "attention_bias"
-        )  # those two never have one
-        return bias, bias
-    bias = read.flag("qkv_bias", "attention_bias", default=True)
-    if kind == "qwen2" and not bias:
-        raise read.complain("attention_bias", "true or absent: q, k and v of qwen2 have a bias")
-    return bias, False
-
-
 def _dense(read, hidden, kind):
-    layers, (bias, out_bias) = _layers(read), _biases(read, kind)
+    layers, (bias, out_bias) = reading.layers(read), reading.biases(read, kind)
     norm = {"qwen3": "head", "olmo2": "full", **dict.fromkeys(GEMMA, "head")}.get(kind)
-    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
+    mixers = reading.attention(
+        read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm
+    )
     ffn = DenseFFN(
         width=read.integer("intermediate_size"), bias=kind == "llama" and read.flag("mlp_bias")
     )
@@ -165,10 +58,11 @@ def _dense(read, hidden, kind):
 
 
 def _mixtral(read, hidden, kind):
-    moe = _experts(read, "intermediate_size")
+    moe = reading.experts(read, "intermediate_size")
     return {
         "blocks": tuple(
-            Block(mixer=m, ffn=moe) for m in _attention(read, hidden, _layers(read), kind)
+            Block(mixer=m, ffn=moe)
+            for m in reading.attention(read, hidden, reading.layers(read), kind)
         )
     }
 
@@ -177,15 +71,17 @@ def _qwen_moe(read, hidden, kind):
     """Blocks of which some have experts: every n-th (decoder_sparse_step), none of
     mlp_only_layers.
     """
-    layers, (bias, out_bias) = _layers(read), _biases(read, kind)
+    layers, (bias, out_bias) = reading.layers(read), reading.biases(read, kind)
     norm = "head" if kind == "qwen3_moe" else None
-    mixers = _attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm)
+    mixers = reading.attention(
+        read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm
+    )
     step = read.integer("decoder_sparse_step", "interleave_moe_layer_step", default=1)
     dense = set(read.items("mlp_only_layers", int, "layer numbers") or [])
     if not dense <= set(range(layers)):
         raise read.complain("mlp_only_layers", f"layer numbers from 0 to {layers - 1}")
     shared = read.integer("shared_expert_intermediate_size", least=0) if kind == "qwen2_moe" else 0
-    moe = _experts(read, shared_width=shared, shared_gate=bool(shared))
+    moe = reading.experts(read, shared_width=shared, shared_gate=bool(shared))
     plain = DenseFFN(width=read.integer("intermediate_size"))
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(layers)]
     return {
@@ -197,8 +93,10 @@ def _qwen_moe(read, hidden, kind):
 
 def _gpt_oss(read, hidden, kind):
     bias = read.flag("attention_bias", default=True)
-    mixers = _attention(read, hidden, _layers(read), kind, qkv_bias=bias, out_bias=bias, sinks=True)
-    moe = _experts(read, "intermediate_size", bias=True, router_bias=True)
+    mixers = reading.attention(
+        read, hidden, reading.layers(read), kind, qkv_bias=bias, out_bias=bias, sinks=True
+    )
+    moe = reading.experts(read, "intermediate_size", bias=True, router_bias=True)
     return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in mixers)}
 
 
@@ -207,7 +105,7 @@ def _gpt(read, hidden, kind):
     which rotates.
     """
     neox = kind == "gpt_neox"
-    heads, kv, size = _heads(read, hidden, multi_query=kind == "gpt_bigcode")
+    heads, kv, size = reading.heads(read, hidden, multi_query=kind == "gpt_bigcode")
     bias = read.flag("attention_bias", default=True) if neox else True
     mixer = SelfAttention(
         num_heads=heads, num_kv_heads=kv, head_dim=size, qkv_bias=bias, out_bias=bias
@@ -215,11 +113,11 @@ def _gpt(read, hidden, kind):
     width = read.integer("intermediate_size", "n_inner", default=None if neox else 4 * hidden)
     block = Block(mixer=mixer, ffn=DenseFFN(width=width, gated=False, bias=True), norm_bias=True)
     positions = 0 if neox else read.integer("n_positions", "max_position_embeddings", "n_ctx")
-    return {"blocks": (block,) * _layers(read), "positions": positions, "norm_bias": True}
+    return {"blocks": (block,) * reading.layers(read), "positions": positions, "norm_bias": True}
 
 
 def _deepseek(read, hidden, kind):
-    layers = _layers(read)
+    layers = reading.layers(read)
     read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
     read.given("q_lora_rank", "a rank, or null where queries are not compressed")
     mixer = LatentAttention(
@@ -250,39 +148,23 @@ def _deepseek(read, hidden, kind):
     if method not in (None, "noaux_tc", "greedy", "group_limited_greedy"):
         raise read.complain("topk_method", "noaux_tc, greedy or group_limited_greedy")
     corrected = method == "noaux_tc" if method else kind == "deepseek_v3"
-    moe = _experts(
+    moe = reading.experts(
         read,
         router_correction=corrected,
         shared_width=shared * read.integer("moe_intermediate_size"),
     )
     return {
         "blocks": tuple(
-            Block(mixer=mixer, ffn=moe if s else dense) for s in _sparse_layers(read, layers)
+            Block(mixer=mixer, ffn=moe if s else dense) for s in reading.sparse_layers(read, layers)
         )
     }
-
-
-def _sparse_layers(read, layers):
-    """Which layers have experts: after first_k_dense_replace, every moe_layer_freq-th, or where
-    that is a list of 0 and 1.
-    """
-    key, freq = read.raw("moe_layer_freq")
-    if not isinstance(freq, list):
-        read.given("first_k_dense_replace", "how many layers come before the experts")
-    first = read.integer("first_k_dense_replace", default=0, least=0, most=layers)
-    if isinstance(freq, list):
-        if len(freq) != layers or not set(map(repr, freq)) <= {"0", "1"}:
-            raise read.complain(key, f"a whole number or a list of {layers} zeros and ones")
-        return [bool(f) and i >= first for i, f in enumerate(freq)]
-    every = read.integer("moe_layer_freq", default=1)
-    return [i >= first and i % every == 0 for i in range(layers)]
 
 
 def _nemotron_h(read, hidden, kind):
     """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm
     each.
     """
-    pattern, layers = read.raw("hybrid_override_pattern")[1], _layers(read)
+    pattern, layers = read.raw("hybrid_override_pattern")[1], reading.layers(read)
     if (
         not isinstance(pattern, str)
         or not pattern
@@ -301,7 +183,7 @@ def _nemotron_h(read, hidden, kind):
     made = {}
     if "*" in pattern:
         bias = read.flag("attention_bias")
-        made["*"] = _attention(read, hidden, 1, kind, qkv_bias=bias, out_bias=bias)[0], None
+        made["*"] = reading.attention(read, hidden, 1, kind, qkv_bias=bias, out_bias=bias)[0], None
     if "M" in pattern:
         made["M"] = _mamba(read), None
     if "-" in pattern:
@@ -309,7 +191,7 @@ def _nemotron_h(read, hidden, kind):
     if "E" in pattern:
         shared = read.integer("n_shared_experts", least=0, most=1)
         shared *= read.integer("moe_shared_expert_intermediate_size") if shared else 0
-        made["E"] = None, _experts(read, **ffn, shared_width=shared, router_correction=True)
+        made["E"] = None, reading.experts(read, **ffn, shared_width=shared, router_correction=True)
     for letter, keys in UNUSED.items():
         read.used.update(keys if letter not in pattern else ())
     return {"blocks": tuple(Block(mixer=made[c][0], ffn=made[c][1], norms=1) for c in pattern)}
@@ -329,13 +211,13 @@ def _mamba(read):
 
 def _nemotron_nas(read, hidden, kind):
     """Blocks of a searched Llama: attention or none and a width of its own in each layer."""
-    layers, heads = _layers(read), read.integer("num_attention_heads")
+    layers, heads = reading.layers(read), read.integer("num_attention_heads")
     configs = read.items("block_configs", dict, "objects with attention and ffn")
     if configs is None or len(configs) != layers:
         raise read.complain("block_configs", f"a list of {layers} objects, one a layer")
     read.used.update(("num_key_value_heads", "intermediate_size"))  # each block has its own
     size, bias, mlp_bias = (
-        _head_dim(read, hidden, heads),
+        reading.head_dim(read, hidden, heads),
         read.flag("attention_bias"),
         read.flag("mlp_bias"),
     )
