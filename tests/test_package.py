@@ -21,7 +21,7 @@ ORDER = [
     "formulas.pipeline", "formulas.chunks", "formulas.cache_parallel", "formulas.collectives",
     "formulas.number_formats", "formulas.quantization", "formulas.frontier",
     "catalogue.precision", "catalogue.device", "catalogue.engine", "catalogue.published",
-    "models.parts", "models.blocks", "models.model", "models.reading", "models.architectures",
+    "models.parts", "models.blocks", "models.mamba", "models.model", "models.reading", "models.architectures",
     "models.checkpoint", "models.config",
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",

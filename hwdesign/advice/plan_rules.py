@@ -45,7 +45,7 @@ def wide_experts(case, limits):
     if case.refusal:
         return _experts_left_over(case, pairs)
     experts = first_ffn(case.model, routed=True)
-    rows = case.batch * experts.top_k / experts.num_experts
+    rows = case.batch * experts.used / experts.num_experts
     reason = (
         f"each expert sees {rows:.3g} of {case.batch} tokens; ep = {case.ffn.ep}, "
         f"tp = {case.ffn.tp}{_wider_ep(case, limits)}"

@@ -9,7 +9,8 @@ key must be given.
 import math
 
 from hwdesign.models import reading
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, Mamba2, SelfAttention
+from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, SelfAttention
+from hwdesign.models.mamba import Mamba2
 from hwdesign.models.reading import GEMMA
 
 TIED = ("gpt2", "gpt_bigcode", *GEMMA)  # where a missing tie_word_embeddings means true

@@ -1,9 +1,9 @@
-"""The kinds of blocks: attention, latent attention, Mamba-2, dense feed-forward parts, experts, and
-the block that holds a mixer and a feed-forward part.
+"""The kinds of blocks: attention, latent attention, dense feed-forward parts, experts, and the
+block that holds a mixer and a feed-forward part.
 
 Every parameter belongs to one `Weight`. Names are those of Hugging Face configs. Sources: the
 `modeling_*.py` of each architecture in transformers; DeepSeek-V2, arXiv 2405.04434, for latent
-attention; Mamba-2, arXiv 2405.21060.
+attention.
 """
 
 from dataclasses import dataclass, replace
@@ -20,13 +20,11 @@ from hwdesign.models.parts import (
     Mixer,
     Shard,
     Side,
-    Weight,
     divided,
     down_sides,
     even_heads,
     heads_near,
     linear,
-    multiples_near,
     scaled_size,
     vector,
 )
@@ -45,7 +43,9 @@ class SelfAttention(Mixer):
     a sliding window.
 
     `qk_norm` is None, "head" (one norm of head_dim for q, one for k) or "full" (over the full width
-    of q and of k).
+    of q and of k). `output_gate` is None, "element" (one gate for each element of the output) or
+    "head". `value_dim` is the size of a value where it is not that of a key. Without `value_weight`
+    the matrix of the keys makes the values, too; both are cached.
 
     Examples
     --------
@@ -61,12 +61,32 @@ class SelfAttention(Mixer):
     out_bias: bool = False
     qk_norm: str | None = None
     sinks: bool = False
+    value_dim: int | None = None  # [element]
+    output_gate: str | None = None
+    value_weight: bool = True
 
     def __post_init__(self):
-        sizes = ("num_heads", "num_kv_heads", "head_dim", "window")
-        check_fields(self, sizes=sizes, none=("window",), flags=("qkv_bias", "out_bias", "sinks"))
+        sizes = ("num_heads", "num_kv_heads", "head_dim", "window", "value_dim")
+        flags = ("qkv_bias", "out_bias", "sinks", "value_weight")
+        check_fields(self, sizes=sizes, none=("window", "value_dim"), flags=flags)
         if self.qk_norm is not None:
             choice("qk_norm", self.qk_norm, ("head", "full"))
+        if self.output_gate is not None:
+            choice("output_gate", self.output_gate, ("element", "head"))
+        if self.value_dim is not None and not self.value_weight:
+            raise ValueError(f"value_dim must be None without value_weight, got {self.value_dim}")
+
+    @property
+    def value_size(self):
+        """Size of a value [element]."""
+        return self.value_dim or self.head_dim
+
+    @property
+    def gate_width(self):
+        """Rows of the output gate [element], 0 without one."""
+        if self.output_gate is None:
+            return 0
+        return self.num_heads * (self.value_size if self.output_gate == "element" else 1)
 
     @property
     def kind(self):
@@ -83,7 +103,7 @@ class SelfAttention(Mixer):
         """Elements a token leaves in the cache [element]: a key and a value for each key-value
         head.
         """
-        return 2 * self.num_kv_heads * self.head_dim
+        return self.num_kv_heads * (self.head_dim + self.value_size)
 
     def cache_share(self, tp):
         """Share of the cache on each of `tp` GPUs [dimensionless]: key-value heads are divided
@@ -108,11 +128,15 @@ class SelfAttention(Mixer):
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        query, key_value = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        out = linear("qkv", "attention", query + 2 * key_value, hidden, self.qkv_bias)
-        out += linear("attention output", "attention", hidden, query, self.out_bias)
+        query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        value = self.num_kv_heads * self.value_size if self.value_weight else 0
+        out = linear("qkv", "attention", query + key + value, hidden, self.qkv_bias)
+        if self.output_gate:
+            out += linear("attention gate", "attention", self.gate_width, hidden, self.qkv_bias)
+        merged = self.num_heads * self.value_size
+        out += linear("attention output", "attention", hidden, merged, self.out_bias)
         if self.qk_norm:
-            sizes = (self.head_dim, self.head_dim) if self.qk_norm == "head" else (query, key_value)
+            sizes = (self.head_dim, self.head_dim) if self.qk_norm == "head" else (query, key)
             out += [vector(f"{name} norm", "norm", n) for name, n in zip("qk", sizes, strict=True)]
         return out + ([vector("sinks", "attention", self.num_heads)] if self.sinks else [])
 
@@ -120,15 +144,19 @@ class SelfAttention(Mixer):
         """Adds projections, scores and the output projection of one layer."""
         heads = self.local_heads(run.plan)
         kv_heads = -(-self.num_kv_heads // run.plan.tp)
-        width = (heads + 2 * kv_heads) * self.head_dim
+        key, value = self.head_dim, self.value_size
+        width = (heads + kv_heads) * key + kv_heads * value * self.value_weight
+        width += heads * self.gate_width // self.num_heads
         run.gemm("qkv", run.tokens, width, run.hidden, "attention")
+        if self.output_gate:
+            run.small(1, run.tokens * heads * value)
         run.attend(
             heads=heads,
             kv_heads=kv_heads,
-            key=self.head_dim,
-            value=self.head_dim,
-            cached=2 * kv_heads * self.head_dim,
-            output=heads * self.head_dim,
+            key=key,
+            value=value,
+            cached=kv_heads * (key + value),
+            output=heads * value,
             window=self.window,
         )
 
@@ -150,13 +178,16 @@ class SelfAttention(Mixer):
         common = {"name": "query heads", "part": "attention"}
         width, ways = self.num_heads * self.head_dim, attention.tp
         copied = min(ways, self.num_kv_heads)  # at least one key-value head on each GPU
-        keys = self.num_kv_heads * self.head_dim
-        return [
+        found = [
             *self.head_sides(attention, "attention"),
-            Side(kind="input", size=width, ways=ways, **common),
+            Side(kind="input", size=self.num_heads * self.value_size, ways=ways, **common),
             Side(kind="merged output", size=width, ways=ways, **common),
-            Side(kind="merged output", size=keys, ways=copied, **common | {"name": "heads"}),
         ]
+        common["name"] = "heads"
+        for size in dict.fromkeys((self.head_dim, self.value_size)):
+            size *= self.num_kv_heads
+            found.append(Side(kind="merged output", size=size, ways=copied, **common))
+        return found
 
     def head_sides(self, plan, part):
         """Query heads, and key-value heads, of which or of the GPUs one divides the other."""
@@ -348,108 +379,6 @@ class LatentAttention(Mixer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mamba2(Mixer):
-    """A Mamba-2 state-space mixer: no cache that grows, but a state of constant size a sequence.
-
-    Examples
-    --------
-    >>> Mamba2(num_heads=64, head_dim=64, groups=8, state=128, conv=4).inner
-    4096
-    """
-
-    num_heads: int
-    head_dim: int  # [element]
-    groups: int
-    state: int  # [element]
-    conv: int  # [token]
-    bias: bool = False
-    conv_bias: bool = True
-    heads_name, head_ways_name = "Mamba heads", "attention tp * kvp"
-
-    def __post_init__(self):
-        sizes = ("num_heads", "head_dim", "groups", "state", "conv")
-        check_fields(self, sizes=sizes, flags=("bias", "conv_bias"))
-
-    @property
-    def kind(self):
-        """Mamba-2."""
-        return "Mamba-2"
-
-    @property
-    def inner(self):
-        """Width of the mixer, heads x head size [element]."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def conv_width(self):
-        """Channels of the short convolution [element]: the inner width and the two group
-        projections.
-        """
-        return self.inner + 2 * self.groups * self.state
-
-    @property
-    def state_elements(self):
-        """(SSM state, convolution state) of one sequence [element]."""
-        return self.num_heads * self.head_dim * self.state, self.conv_width * (self.conv - 1)
-
-    def weights(self, hidden):
-        """Weights of the layer for a hidden size [element]."""
-        out = linear(
-            "mamba in", "mamba", self.inner + self.conv_width + self.num_heads, hidden, self.bias
-        )
-        out += [
-            Weight(
-                name="mamba convolution", part="mamba", n=self.conv_width, k=self.conv, matmul=False
-            )
-        ]
-        out += [vector("convolution bias", "mamba", self.conv_width)] if self.conv_bias else []
-        out += [vector(name, "mamba", self.num_heads) for name in ("A", "D", "dt bias")]
-        out += [vector("mamba norm", "norm", self.inner)]
-        return out + linear("mamba out", "mamba", hidden, self.inner, self.bias)
-
-    @property
-    def sizes(self):
-        """Heads."""
-        return {"mamba_heads": self.num_heads}
-
-    def head_ways(self, plan):
-        """There is no cache to cut, so GPUs that share a cache split the heads, too."""
-        return plan.tp * plan.kvp
-
-    def operations(self, run):
-        """Adds the projections, the scan and the state of one layer."""
-        ways = self.head_ways(run.plan)
-        heads = self.local_heads(run.plan)
-        inner = heads * self.head_dim
-        groups = max(1, self.groups // ways) * self.state
-        run.gemm("mamba in", run.tokens, 2 * inner + 2 * groups + heads, run.hidden, "mamba")
-        run.gemm("mamba out", run.tokens, run.hidden, inner, "mamba")
-        run.keep_state(self.state_elements[0], ways)
-        run.small(3, run.tokens * inner)  # convolution, scan, gated norm
-        run.exchange("all-reduce", run.tokens * run.hidden, ways)
-
-    def shards(self, attention, ffn):
-        """None that a verdict looks at."""
-        return []
-
-    def sides(self, attention, ffn):
-        """Heads, and their width as K of the way out."""
-        ways = self.head_ways(attention)
-        inner = Side(kind="input", name=self.heads_name, size=self.inner, ways=ways, part="mamba")
-        return [*self.head_sides(attention, "mamba"), inner]
-
-    def heads_near(self, ways):
-        """The two siblings whose heads spread over so many GPUs, in whole groups."""
-        counts = multiples_near(self.num_heads, int(np.lcm(self.groups, ways)))
-        return [replace(self, num_heads=count) for count in counts]
-
-    def scaled(self, factor, ways):
-        """More or fewer heads, in whole groups."""
-        unit = int(np.lcm(self.groups, ways))
-        return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))
-
-
-@dataclass(frozen=True, kw_only=True)
 class DenseFFN(FeedForward):
     """A feed-forward block: up and down, with a gate beside up if `gated`.
 
@@ -526,7 +455,8 @@ class MoE(FeedForward):
     token.
 
     `shared_width` is the summed width of the shared experts; `router_correction` adds one bias an
-    expert that only steers the choice.
+    expert that only steers the choice, `router_scale` a factor for each input and each expert.
+    Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
 
     Examples
     --------
@@ -543,28 +473,41 @@ class MoE(FeedForward):
     shared_gate: bool = False
     router_bias: bool = False
     router_correction: bool = False
+    router_scale: bool = False
+    zero_experts: int = 0
 
     routed = True
 
     def __post_init__(self):
-        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width",)
-        flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction")
+        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
+        flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
+
+    @property
+    def choices(self):
+        """Rows of the router: experts, and those that compute nothing."""
+        return self.num_experts + self.zero_experts
+
+    @property
+    def used(self):
+        """Experts that a token uses, on average where some compute nothing, rounded up."""
+        return -(-self.top_k * self.num_experts // self.choices)
 
     @property
     def kind(self):
         """MoE with its top-k and number of experts."""
-        return f"MoE {self.top_k} of {self.num_experts}"
+        zero = f" + {self.zero_experts} zero experts" if self.zero_experts else ""
+        return f"MoE {self.top_k} of {self.num_experts}{zero}"
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = linear("router", "router", self.num_experts, hidden, self.router_bias)
-        out += (
-            [vector("router correction", "router", self.num_experts)]
-            if self.router_correction
-            else []
-        )
-        copies = {"stored": self.num_experts, "used": self.top_k}
+        out = linear("router", "router", self.choices, hidden, self.router_bias)
+        if self.router_correction:
+            out.append(vector("router correction", "router", self.choices))
+        if self.router_scale:
+            out += [vector("router scale", "router", hidden)]
+            out += [vector("expert scale", "router", self.num_experts)]
+        copies = {"stored": self.num_experts, "used": self.used}
         out += _ffn(
             "expert up",
             "expert down",
@@ -594,7 +537,7 @@ class MoE(FeedForward):
         """How many experts there are, a token uses, and their widths."""
         return {
             "experts": self.num_experts,
-            "experts_per_token": self.top_k,
+            "experts_per_token": self.used,
             "expert_width": self.width,
             "shared_expert_width": self.shared_width,
         }
@@ -604,23 +547,21 @@ class MoE(FeedForward):
         ep = run.plan.ep
         local = divided("experts", self.num_experts, ep, "ffn ep")
         width = _share(self.width, run.plan.tp)
-        touched = (
-            distinct_experts(run.here, self.top_k, self.num_experts) * local / self.num_experts
-        )
-        pairs = run.here * self.top_k / ep
-        ranks = expert_ranks(self.top_k, self.num_experts, ep)
+        touched = distinct_experts(run.here, self.used, self.num_experts) * local / self.num_experts
+        pairs = run.here * self.used / ep
+        ranks = expert_ranks(self.used, self.num_experts, ep)
         arrive = run.here if run.owners == 1 else run.here * ranks / ep
-        run.gemm("router", run.mine, self.num_experts, run.hidden, "router")
+        run.gemm("router", run.mine, self.choices, run.hidden, "router")
         rows, up = pairs / touched, self.gate * width
         run.gemm("expert up", rows, up, run.hidden, "experts", touched)
         run.gemm("expert down", rows, run.hidden, width, "experts", touched)
         run.route(
             tokens=arrive, pairs=pairs, touched=touched, local=local, width=width, gate=self.gate
         )
-        run.small(1, run.mine * self.num_experts)  # choice of the experts
+        run.small(1, run.mine * self.choices)  # choice of the experts
         self._shared(run)
         if run.owners > 1:
-            copies = remote_copies(self.top_k, self.num_experts, ep)
+            copies = remote_copies(self.used, self.num_experts, ep)
             sent = run.here / ep * copies * run.hidden
             run.exchange("dispatch", sent, ep)
             run.exchange("combine", sent, ep)
@@ -684,11 +625,12 @@ class Block:
     ffn: FeedForward | None
     norms: int = 2
     norm_bias: bool = False
+    scalars: int = 0  # numbers that scale the output of the layer
 
     def __post_init__(self):
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
-        check_fields(self, counts=("norms",), flags=("norm_bias",))
+        check_fields(self, counts=("norms", "scalars"), flags=("norm_bias",))
         for part in self.parts:
             for name in part.sizes:
                 choice("size", name, SIZE_NAMES)
@@ -711,4 +653,5 @@ class Block:
     def weights(self, hidden):
         """Weights of the block for a hidden size [element]."""
         out = [w for part in self.parts for w in part.weights(hidden)]
+        out += [vector("layer scalar", "norm", self.scalars)] if self.scalars else []
         return out + [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms

@@ -69,7 +69,8 @@ STYLE = ("model.layers", "self_attn", "mlp")
 WRAPPERS = ("model", "language_model.model", "model.language_model")
 FUSED = ("qkv_proj", "c_attn", "query_key_value")
 LEAVES = {  # weight -> names of its module, fused or under another style
-    "attention output": ("o_proj", "c_proj", "dense"),
+    "attention output": ("o_proj", "c_proj", "dense", "out_proj"),
+    "attention gate": ("g_proj", "gate_proj"),
     "q": ("q_proj",),
     "q down": ("q_a_proj",),
     "q up": ("q_b_proj",),
@@ -128,10 +129,12 @@ def modules(block, hidden, kind):
 def _pieces(weight, mixer):
     """(names, elements) of the modules that a weight is stored as."""
     if weight.name == "qkv" and isinstance(mixer, SelfAttention):
-        unit = weight.elements // (mixer.num_heads + 2 * mixer.num_kv_heads)
-        kv = mixer.num_kv_heads * unit
-        sizes = (mixer.num_heads * unit, kv, kv)
-        return [((f"{x}_proj", *FUSED), size) for x, size in zip("qkv", sizes, strict=True)]
+        rows = {
+            "q": mixer.num_heads * mixer.head_dim,
+            "k": mixer.num_kv_heads * mixer.head_dim,
+            "v": mixer.num_kv_heads * mixer.value_size * mixer.value_weight,
+        }
+        return [((f"{x}_proj", *FUSED), n * weight.k) for x, n in rows.items() if n]
     last = weight.name.rpartition(" ")[2]
     if weight.part in ("attention", "mamba") or last not in ("up", "down"):
         return [(LEAVES.get(weight.name, (weight.name.replace(" ", "_"),)), weight.elements)]

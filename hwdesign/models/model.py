@@ -51,7 +51,11 @@ class Model:
     positions : int
         Rows of a learned position embedding [token], 0 without one.
     norm_bias : bool
-        Whether the final norm has a bias.
+        Whether the norms before and after the blocks have a bias.
+    embedding_norm, final_norm : bool
+        Whether there is a norm with weights before the first block, and after the last one.
+    head_bias : bool
+        Whether the head has a bias.
     lm_head : bool
         Whether there is a head over the vocabulary; an embedding model has none.
     labels : int
@@ -92,6 +96,9 @@ class Model:
     tied_embeddings: bool = False
     positions: int = 0  # [token]
     norm_bias: bool = False
+    embedding_norm: bool = False
+    final_norm: bool = True
+    head_bias: bool = False
     lm_head: bool = True
     labels: int = 0  # [element]
     quantization: str | None = None
@@ -102,7 +109,8 @@ class Model:
 
     def __post_init__(self):
         sizes, counts = ("hidden_size", "vocab_size"), ("positions", "labels")
-        flags = ("tied_embeddings", "norm_bias", "lm_head")
+        flags = ("tied_embeddings", "norm_bias", "embedding_norm", "final_norm")
+        flags += ("head_bias", "lm_head")
         check_fields(self, texts=("name",), sizes=sizes, counts=counts, flags=flags)
         if self.tied_embeddings and not self.lm_head:
             raise ValueError("tied_embeddings must be False without lm_head, got True")
@@ -144,15 +152,22 @@ class Model:
             out.append(
                 Weight(name="positions", part="embedding", n=self.positions, k=hidden, matmul=False)
             )
-        return out
+        return out + self._norm("embedding norm", self.embedding_norm)
+
+    def _norm(self, name, there):
+        """A norm outside the blocks as a list, empty where it is not there."""
+        size = self.hidden_size * (2 if self.norm_bias else 1)
+        return [vector(name, "norm", size)] if there else []
 
     @property
     def _weights_after(self):
         """Weights after the last block, as a list."""
         hidden = self.hidden_size
-        out = [vector("final norm", "norm", hidden * (2 if self.norm_bias else 1))]
+        out = self._norm("final norm", self.final_norm)
         if self.lm_head and not self.tied_embeddings:
             out.append(Weight(name="lm_head", part="head", n=self.vocab_size, k=hidden))
+        if self.lm_head and self.head_bias:
+            out.append(vector("head bias", "head", self.vocab_size))
         if self.labels:
             out.append(Weight(name="score", part="head", n=self.labels, k=hidden))
         return out
