@@ -59,8 +59,9 @@ def test_a_size_that_is_no_size(base, value):
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({}, "'model_type' must be one of llama, "),
-        (changed(LLAMA, model_type="mamba3"), "'model_type' must be one of llama, mistral, qwen2"),
+        ({}, "model types that are read, as "),
+        (changed(LLAMA, model_type="gemma5"), "'model_type' must be one of the "),
+        (changed(LLAMA, model_type="gemma5"), "model types that are read, as gemma, gemma4, gemma3, gemma2, got 'gemma5'"),
         (changed(LLAMA, model_type=["llama"]), "got ['llama']"),
         (changed(LLAMA, num_key_value_heads=3), "'num_key_value_heads' must be a divisor of num_attention_heads 8, got 3"),
         (changed(LLAMA, num_key_value_heads=16), "'num_key_value_heads' must be a divisor of num_attention_heads 8, got 16"),

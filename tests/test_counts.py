@@ -67,7 +67,8 @@ def test_an_explicit_head_size_wins():
               "vocab_size": 151936, "num_attention_heads": 16, "num_key_value_heads": 8, "tie_word_embeddings": True}  # fmt: skip
     model = config.load({**values, "head_dim": 128})  # LMCache issue 688
     assert (model.parameters, model.kv_bytes_per_token()) == (596_049_920, 114_688)
-    assert config.load(values).kv_bytes_per_token() == config.load({**values, "head_dim": None}).kv_bytes_per_token() == 57_344
+    assert config.load(values).kv_bytes_per_token() == 114_688  # the default of the class
+    assert config.load({**values, "head_dim": None}).kv_bytes_per_token() == 57_344
 
 
 def test_latent_attention_and_what_is_left_out():

@@ -8,12 +8,12 @@ key must be given.
 
 import math
 
-from hwdesign.models import reading
+from hwdesign.models import dense_readers, expert_readers, gpt_readers, mixed_readers, reading
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, SelfAttention
 from hwdesign.models.mamba import Mamba2
-from hwdesign.models.reading import GEMMA
 
-TIED = ("gpt2", "gpt_bigcode", *GEMMA)  # where a missing tie_word_embeddings means true
+# Layers before the experts where no key says it.
+FIRST = {"glm4_moe_lite": 1, "mistral4": 0}
 
 UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
     "*": (
@@ -44,20 +44,6 @@ UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
 }
 
 
-def _dense(read, hidden, kind):
-    layers, (bias, out_bias) = reading.layers(read), reading.biases(read, kind)
-    norm = {"qwen3": "head", "olmo2": "full", **dict.fromkeys(GEMMA, "head")}.get(kind)
-    mixers = reading.attention(
-        read, hidden, layers, kind, qkv_bias=bias, out_bias=out_bias, qk_norm=norm
-    )
-    ffn = DenseFFN(
-        width=read.integer("intermediate_size"), bias=kind == "llama" and read.flag("mlp_bias")
-    )
-    return {
-        "blocks": tuple(Block(mixer=m, ffn=ffn, norms=4 if kind in GEMMA else 2) for m in mixers)
-    }
-
-
 def _mixtral(read, hidden, kind):
     moe = reading.experts(read, "intermediate_size")
     return {
@@ -72,6 +58,8 @@ def _qwen_moe(read, hidden, kind):
     """Blocks of which some have experts: every n-th (decoder_sparse_step), none of
     mlp_only_layers.
     """
+    if kind == "qwen3_moe":
+        reading.only(read, {"use_qk_norm": True})
     layers, (bias, out_bias) = reading.layers(read), reading.biases(read, kind)
     norm = "head" if kind == "qwen3_moe" else None
     mixers = reading.attention(
@@ -99,22 +87,6 @@ def _gpt_oss(read, hidden, kind):
     )
     moe = reading.experts(read, "intermediate_size", bias=True, router_bias=True)
     return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in mixers)}
-
-
-def _gpt(read, hidden, kind):
-    """Blocks of GPT-2 and its kin: biases everywhere, no gate; learned positions but for GPT-NeoX,
-    which rotates.
-    """
-    neox = kind == "gpt_neox"
-    heads, kv, size = reading.heads(read, hidden, multi_query=kind == "gpt_bigcode")
-    bias = read.flag("attention_bias", default=True) if neox else True
-    mixer = SelfAttention(
-        num_heads=heads, num_kv_heads=kv, head_dim=size, qkv_bias=bias, out_bias=bias
-    )
-    width = read.integer("intermediate_size", "n_inner", default=None if neox else 4 * hidden)
-    block = Block(mixer=mixer, ffn=DenseFFN(width=width, gated=False, bias=True), norm_bias=True)
-    positions = 0 if neox else read.integer("n_positions", "max_position_embeddings", "n_ctx")
-    return {"blocks": (block,) * reading.layers(read), "positions": positions, "norm_bias": True}
 
 
 def _deepseek(read, hidden, kind):
@@ -146,9 +118,11 @@ def _deepseek(read, hidden, kind):
     read.given("n_shared_experts", "how many, or null for none")
     shared = read.integer("n_shared_experts", default=0, least=0)
     method = read.raw("topk_method")[1]
+    if kind == "mistral4" and method is None:
+        method = "greedy"
     if method not in (None, "noaux_tc", "greedy", "group_limited_greedy"):
         raise read.complain("topk_method", "noaux_tc, greedy or group_limited_greedy")
-    corrected = method == "noaux_tc" if method else kind == "deepseek_v3"
+    corrected = method == "noaux_tc" if method else kind in ("deepseek_v3", "glm4_moe_lite")
     moe = reading.experts(
         read,
         router_correction=corrected,
@@ -156,7 +130,8 @@ def _deepseek(read, hidden, kind):
     )
     return {
         "blocks": tuple(
-            Block(mixer=mixer, ffn=moe if s else dense) for s in reading.sparse_layers(read, layers)
+            Block(mixer=mixer, ffn=moe if s else dense)
+            for s in reading.sparse_layers(read, layers, FIRST.get(kind))
         )
     }
 
@@ -253,15 +228,37 @@ def _nemotron_nas(read, hidden, kind):
     return {"blocks": tuple(blocks)}
 
 
+FAMILIES = (
+    dense_readers,
+    gpt_readers,
+    expert_readers,
+    mixed_readers,
+)  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
-ALIASES = {"kimi_k2": "deepseek_v3"}
-READERS = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", *GEMMA), _dense),
+ALIASES = {"kimi_k2": "deepseek_v3", "kimi_k25": "deepseek_v3"}
+_OWN = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _qwen_moe),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), _deepseek),
-    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neox"), _gpt),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", *FIRST), _deepseek),
     "mixtral": _mixtral,
     "gpt_oss": _gpt_oss,
     "nemotron_h": _nemotron_h,
     "nemotron-nas": _nemotron_nas,
 }
+# What a missing key means: model type -> key -> value.
+DEFAULTS = {
+    "mixtral": {"num_key_value_heads": 8},
+    "qwen2_moe": {"num_key_value_heads": 16},
+    "qwen3_moe": {"num_key_value_heads": 4},
+    "gpt_oss": {"sliding_window": 128, "head_dim": 64, "num_key_value_heads": 8},
+    "glm4_moe_lite": {"q_lora_rank": 768, "n_shared_experts": 1},
+    "mistral4": {"q_lora_rank": 1024, "n_shared_experts": 1},
+}
+# Keys that must be given -> the model types (of an alias, its own).
+READERS, GIVEN = {}, {}
+for family in FAMILIES:
+    READERS |= family.READERS
+    ALIASES |= family.ALIASES
+    DEFAULTS |= family.DEFAULTS
+    for key, kinds in family.GIVEN.items():
+        GIVEN[key] = (*GIVEN.get(key, ()), *kinds)
+READERS |= _OWN

@@ -64,6 +64,31 @@ STYLES = {
     "gpt_neox": ("gpt_neox.layers", "attention", "mlp"),
     "mixtral": ("model.layers", "self_attn", "block_sparse_moe"),
     "nemotron_h": ("backbone.layers", "mixer", "mixer"),
+    "bloom": ("transformer.h", "self_attention", "mlp"),
+    "falcon": ("transformer.h", "self_attention", "mlp"),
+    "gptj": ("transformer.h", "attn", "mlp"),
+    "opt": ("model.decoder.layers", "self_attn", ""),
+    "dbrx": ("transformer.blocks", "norm_attn_norm.attn", "ffn"),
+    **dict.fromkeys(("llama4", "llama4_text"), ("model.layers", "self_attn", "feed_forward")),
+    **dict.fromkeys(
+        ("minimax_m2", "phimoe", "granitemoe", "granitemoeshared"),
+        ("model.layers", "self_attn", "block_sparse_moe"),
+    ),
+}
+# Model type -> part -> where its modules stand in a layer with experts, if not where `modules`
+# looks; the same of its other layers.
+PLACES = {
+    **dict.fromkeys(
+        ("gemma4", "gemma4_text"),
+        {"experts": ("experts", "moe.experts"), "shared experts": ("mlp",)},
+    ),
+    "longcat_flash": {"attention": ("self_attn.0",), "shared experts": ("mlps.0",)},
+    "step3p5": {
+        "experts": ("moe", "moe.experts", "mlp.experts"),
+        "shared experts": ("share_expert", "mlp.shared_experts"),
+    },
+    "granitemoeshared": {"shared experts": ("shared_mlp",)},
+    "hunyuan_v1_moe": {"shared experts": ("mlp.shared_mlp",)},
 }
 STYLE = ("model.layers", "self_attn", "mlp")
 WRAPPERS = ("model", "language_model.model", "model.language_model")
@@ -80,8 +105,8 @@ LEAVES = {  # weight -> names of its module, fused or under another style
     "mamba out": ("out_proj",),
 }
 GATE = ("gate_proj", "gate_up_proj", "w1")
-UP = ("up_proj", "gate_up_proj", "w3", "c_fc", "dense_h_to_4h")
-DOWN = ("down_proj", "c_proj", "w2", "dense_4h_to_h")
+UP = ("up_proj", "gate_up_proj", "w3", "c_fc", "dense_h_to_4h", "fc1", "fc_in")
+DOWN = ("down_proj", "c_proj", "w2", "dense_4h_to_h", "fc2", "fc_out")
 EFFORT = 500_000_000  # steps that a list may take on the names of a model
 PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
 # Of a regular expression: what repeats, of it runs of digits, and what may take for ever.
@@ -97,6 +122,10 @@ TOWERS = {
     "speech": "audio tower",
     "talker": "talker",
 }
+
+
+PLACES_DENSE = {"longcat_flash": {"attention": ("self_attn.1",), "ffn": ("mlps.1",)}}
+PER_LAYER = {"longcat_flash": 2}  # blocks that a layer is counted as
 
 
 class Module(NamedTuple):
@@ -115,13 +144,13 @@ def modules(block, hidden, kind):
         "ffn": (feed,),
         "experts": (f"{feed}.experts",),
         "shared experts": (f"{feed}.shared_experts", f"{feed}.shared_expert"),
-    }
+    } | (PLACES if block.routed else PLACES_DENSE).get(kind, {})
     found = []
     for weight in block.weights(hidden):
         if weight.matmul and weight.part in QUANTIZED and weight.n > 1:  # no gate of one row
             for leaves, elements in _pieces(weight, block.mixer):
                 names = product(parents.get(weight.part, (mixer,)), leaves)
-                names = tuple(".".join(pair) for pair in names)
+                names = tuple(".".join(filter(None, pair)) for pair in names)
                 found.append(Module(weight.part, names, elements, weight.stored))
     return found
 
@@ -305,9 +334,11 @@ def _shares(formats, blocks, hidden, kind, headed):
     for rules in formats.rules:
         each = {block: _names_to_look_at(made[block], rules) for block in made}
         rules.check(layers, sum(each[block] for block in blocks) * (1 + len(heads)))
+    per_layer = PER_LAYER.get(kind, 1)
     for i, block in enumerate(blocks):
+        layer = f"{word}.{i // per_layer}"
         for module in made[block]:
-            for recipe, copies in _stored(formats, module, f"{word}.{i}", heads).items():
+            for recipe, copies in _stored(formats, module, layer, heads).items():
                 found[module.part][recipe] += module.elements * copies
     for rules in formats.rules:
         for name, (recipe, _) in rules.plain.items():

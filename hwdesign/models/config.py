@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from hwdesign.models import checkpoint
-from hwdesign.models.architectures import ALIASES, READERS, TIED
+from hwdesign.models.architectures import ALIASES, DEFAULTS, GIVEN, READERS
 from hwdesign.models.model import Model
 
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
@@ -42,8 +42,8 @@ SPECIAL = re.compile(
 WORD = r"(?<![a-z])(?:{})(?![a-z])"
 NUMERICS = re.compile(
     WORD.format(
-        "act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|kernels|loss|"
-        "mtp|nextn"
+        "act|activation|coeff?|dropout|pdrop|dtype|eps|epsilon|init|initializer|jitter|kernels|"
+        "loss|mtp|nextn"
     ),
     re.I,
 )
@@ -80,10 +80,13 @@ HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.A)
 class Reader:
     """A config dict that remembers which keys were read; every complaint names key, value and what
     is accepted.
+
+    `defaults` holds what a missing key means; null is as it is.
     """
 
-    def __init__(self, values, where=""):
+    def __init__(self, values, where="", defaults=None):
         self.values, self.where, self.used = values, where, {"model_type", "architectures"}
+        self.defaults = defaults or {}
         if odd := [k for k in values if not isinstance(k, str)]:
             raise ValueError(f"config keys must be text, got {_shown(odd[0])}")
 
@@ -94,6 +97,8 @@ class Reader:
         near = [k for k in self._unread() if _alike(k, key)]
         meant = f" (is {near[0]!r} meant?)" if near else ""
         where = self.where + key
+        if key in self.defaults:
+            meant = f", which means {_shown(self.defaults[key])}"
         return ValueError(f"config key {where!r} must be {accepted}, got nothing{meant}")
 
     def complain_about(self, key, accepted, value):
@@ -128,11 +133,14 @@ class Reader:
             raise ValueError(
                 f"config keys {names} contradict each other: give one of them, or the same value"
             )
-        return found[0] if found else (keys[0], None)
+        if found or any(k in self.values for k in keys):
+            return found[0] if found else (keys[0], None)
+        known = next((k for k in keys if k in self.defaults), keys[0])
+        return known, self.defaults.get(known)
 
     def given(self, key, accepted):
         """Refuse a key that is missing; null counts as given."""
-        if key not in self.values:
+        if key not in self.values and key not in self.defaults:
             raise self.complain(key, f"given: {accepted}")
 
     def integer(self, *keys, default=None, least=1, most=None):
@@ -422,12 +430,14 @@ def _model(values, name, *, sidecar=None, pooled=False):
     outer = Reader(values)
     values, where = _language_model(values)
     read = Reader(values, where)
-    kind = values.get("model_type") or outer.values.get("model_type")
-    kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
+    own = values.get("model_type") or outer.values.get("model_type")
+    kind = ALIASES.get(own, own) if isinstance(own, str) else own
     if not isinstance(kind, str) or kind not in READERS:
         key = where + "model_type" if values.get("model_type") else "model_type"
-        known = ", ".join((*READERS, *ALIASES))
-        raise ValueError(f"config key {key!r} must be one of {known}, got {_shown(kind)}")
+        known = sorted({*READERS, *ALIASES})
+        near = difflib.get_close_matches(str(kind)[:60], known, 4, 0.4) or ["llama", "qwen3"]
+        accepted = f"one of the {len(known)} model types that are read, as {', '.join(near)}"
+        raise ValueError(f"config key {key!r} must be {accepted}, got {_shown(kind)}")
     if where:  # what a wrapper says for the whole model
         said = {k: v for k, v in outer.values.items() if v is not None and WRAPPED.search(k)}
         values = {**values, **{k: v for k, v in said.items() if values.get(k) is None}}
@@ -436,17 +446,21 @@ def _model(values, name, *, sidecar=None, pooled=False):
                 f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give "
                 "one, or the same value"
             )
-        read = Reader(values, where)
+    defaults = DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {})
+    read = Reader(values, where, defaults)
+    for key in (key for key, kinds in GIVEN.items() if own in kinds):
+        read.given(key, "class and published configs of this type disagree without it")
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
     specific = READERS[kind](read, hidden, kind)
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
-    tied = read.flag("tie_word_embeddings", default=kind in TIED) and lm_head
+    tied = read.flag("tie_word_embeddings", default=defaults.get("tie_word_embeddings", False))
+    tied = tied and lm_head
     longest = read.raw("max_position_embeddings")[1]
     if longest is not None:
         longest = read.integer("max_position_embeddings", most=LONGEST)
-    own = lm_head and not tied
-    stored = checkpoint.quantization(read, sidecar, blocks, hidden, kind, headed=own)
+    headed_alone = lm_head and not tied
+    stored = checkpoint.quantization(read, sidecar, blocks, hidden, kind, headed=headed_alone)
     model = Model(
         name=name,
         hidden_size=hidden,

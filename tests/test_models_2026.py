@@ -1,0 +1,121 @@
+"""Models of 2025 and 2026: every count of their configs equals that of independent oracles, to the last digit.
+
+`data/params_2026.csv`: text part, without prediction layers; its columns `oracle` and `confidence` say who counted and
+whether they agree. State in bytes: FP32 matrices, BF16 convolutions; caches BF16.
+"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import hwdesign as hw
+from hwdesign.models import config
+
+DATA = Path(__file__).parent / "data"
+ROWS = list(csv.DictReader((DATA / "params_2026.csv").open(encoding="utf-8")))
+
+
+def values(name):
+    return json.loads((DATA / "configs_2026" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def figures(model):
+    mixers = [block.mixer for block in model.blocks if block.mixer]
+    near = [mixer for mixer in mixers if mixer.window]
+    full = [mixer for mixer in mixers if not mixer.window]
+    return {
+        "total_main": model.parameters,
+        "active_incl_embedding": model.active_parameters(include_embedding=True),
+        "active_excl_embedding": model.active_parameters(include_embedding=False),
+        "kv_bytes_per_token_full_bf16": 2 * sum(mixer.cache_elements for mixer in full),
+        "window_layers": len(near),
+        "window": near[0].window if near else None,
+        "kv_bytes_per_token_window_bf16": 2 * sum(mixer.cache_elements for mixer in near),
+        "state_bytes_per_sequence": int(model.state_bytes()),
+    }
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
+def test_a_config_equals_its_oracles(row):
+    found = figures(config.load(DATA / "configs_2026" / f"{row['name']}.json"))
+    assert {key: found[key] for key in found if row[key]} == {key: int(row[key]) for key in found if row[key]}
+
+
+@pytest.mark.parametrize(("name", "total", "near", "head"), [
+    ("gemma-3-4b-it", 3880263168, 29, (8, 4, 256)),  # cases C10 and C11: quoted class defaults
+    ("gemma-3-12b-it", 11766034176, 40, (16, 8, 256)),
+])  # fmt: skip
+def test_a_sparse_config_takes_the_defaults_of_its_class(name, total, near, head):
+    model = config.load(values(name))
+    mixers = [block.mixer for block in model.blocks]
+    assert model.parameters == total and sum(mixer.window == 1024 for mixer in mixers) == near
+    assert {(mixer.num_heads, mixer.num_kv_heads, mixer.head_dim) for mixer in mixers} == {head}
+
+
+def test_a_quantization_inside_the_text_config_and_one_of_experts_alone():
+    kimi = hw.Model.from_config(values("moonshotai--Kimi-K2.5"))
+    assert kimi.quantization == "w4a16_g32" and dict(kimi.formats)["experts"] == (("w4a16_g32", 1.0),)
+    assert dict(kimi.formats)["attention"] == (("bf16", 1.0),)
+    gemma = hw.Model.from_config(values("nvidia--Gemma-4-26B-A4B-NVFP4"))
+    assert gemma.quantization == "nvfp4" and dict(gemma.formats)["shared experts"] == (("bf16", 1.0),)
+
+
+DEFAULTS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
+
+
+def test_class_defaults_and_changed_ones_equal_the_module_trees():
+    """Three configs a type, the first with the defaults of its class; counted by transformers on the meta device, with
+    the buffers that hold router corrections and layer scales, without a bias that is tied away."""
+    for row in DEFAULTS:
+        model = config.load(json.loads(row["config"]))
+        assert model.parameters == int(row["total"]), row
+        near = sum(bool(block.mixer.window) for block in model.blocks)
+        assert row["window_layers"] in ("", str(near)), row
+    assert len({row["model_type"] for row in DEFAULTS}) == 67
+
+
+LONGCAT = {"hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vocab_size": 131072, "ffn_hidden_size": 12288,
+           "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+           "moe_topk": 12, "n_routed_experts": 512, "zero_expert_num": 256, "expert_ffn_hidden_size": 2048}  # fmt: skip
+
+
+def test_experts_that_compute_nothing():
+    """LongCat-Flash: 560 B, 27 B of them active on average (arXiv 2509.01322). Transformers 5.24.0 builds weights for the
+    256 experts that compute nothing, too, which no checkpoint holds: 741,053,606,912."""
+    model = config.load({"model_type": "longcat_flash", **LONGCAT})
+    assert model.parameters == 741053606912 - 28 * 256 * 2 * 2048 * 6144
+    assert model.active_parameters(include_embedding=False) == pytest.approx(27e9, rel=0.02)
+    assert len(model.blocks) == 56 and model.kv_bytes_per_token() == 56 * 576 * 2
+    odd = {**LONGCAT, "model_type": "longcat_flash", "zero_expert_num": 100}
+    with pytest.raises(ValueError, match="zero_expert_num.*whole number of experts on average, got 100"):
+        config.load(odd)
+
+
+@pytest.mark.parametrize(("name", "change", "says"), [
+    ("google--gemma-4-26B-A4B", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input' must be 0"),
+    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 10}, "num_kv_shared_layers' must be 0"),
+    ("google--gemma-4-26B-A4B", {"num_global_key_value_heads": 3}, "num_global_key_value_heads' must be a divisor of 16"),
+    ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"no_rope_layers": [1, 0]}, "a list of 48 zeros and ones"),
+    ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"layer_types": ["full_attention"]}, "layer_types' must be 48 entries"),
+    ("stepfun-ai--Step-3.7-Flash", {"use_head_wise_attn_gate": False}, "use_head_wise_attn_gate' must be true or absent"),
+    ("stepfun-ai--Step-3.7-Flash", {"moe_layers_enum": "3,4,99"}, "moe_layers_enum' must be layer numbers from 0 to 44"),
+    ("MiniMaxAI--MiniMax-M2.5", {"qk_norm_type": "per_head"}, "qk_norm_type' must be per_layer or absent"),
+    ("MiniMaxAI--MiniMax-M2.5", {"attn_type_list": [0, 1]}, "attn_type_list' must be all ones"),
+    ("XiaomiMiMo--MiMo-V2-Flash", {"hybrid_layer_pattern": None}, "hybrid_layer_pattern' must be a list of 48"),
+    ("Qwen--Qwen3-VL-30B-A3B-Instruct", {"use_qk_norm": False}, "use_qk_norm' must be true or absent"),
+])  # fmt: skip
+def test_what_cannot_be_counted_is_refused_by_name(name, change, says):
+    changed = values(name)
+    inner = changed.get("text_config", changed)
+    inner.update(change)
+    with pytest.raises(ValueError, match=says):
+        config.load(changed)
+
+
+def test_a_key_on_which_class_and_configs_disagree_must_be_given():
+    changed = values("Qwen--Qwen3-VL-30B-A3B-Instruct")
+    del changed["tie_word_embeddings"]
+    with pytest.raises(ValueError, match="text_config.tie_word_embeddings' must be given"):
+        config.load(changed)
