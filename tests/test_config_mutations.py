@@ -411,7 +411,8 @@ def test_twenty_thousand_mutations_end_as_declared():
 
 ROWS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
 # Sizes that the class of a type does not use.
-IDLE = {kind: {"num_key_value_heads", "head_dim"} for kind in ("deepseek_v3", "glm4_moe_lite", "mistral4")}
+MLA_KINDS = ("deepseek_v3", "glm4_moe_lite", "mistral4", "sarvam_mla", "youtu")
+IDLE = {kind: {"num_key_value_heads", "head_dim"} for kind in MLA_KINDS}
 IDLE |= {kind: {"n_positions"} for kind in ("gptj", "codegen")}
 NONSENSE = {"fewer": -1, "none": 0, "text": "8", "truth": True, "half": 8.5, "list": [8], "huge": 10**30, "nan": math.nan}
 

@@ -73,7 +73,7 @@ def test_class_defaults_and_changed_ones_equal_the_module_trees():
         assert model.parameters == int(row["total"]), row
         near = sum(bool(block.mixer.window) for block in model.blocks)
         assert row["window_layers"] in ("", str(near)), row
-    assert len({row["model_type"] for row in DEFAULTS}) == 67
+    assert len({row["model_type"] for row in DEFAULTS}) == 80
 
 
 LONGCAT = {"hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vocab_size": 131072, "ffn_hidden_size": 12288,
@@ -83,7 +83,7 @@ LONGCAT = {"hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vo
 
 def test_experts_that_compute_nothing():
     """LongCat-Flash: 560 B, 27 B of them active on average (arXiv 2509.01322). Transformers 5.24.0 builds weights for the
-    256 experts that compute nothing, too, which no checkpoint holds: 741,053,606,912."""
+    256 experts that compute nothing, too, which no checkpoint holds: 741,053,606,912; mlx-lm 0.32 does not."""
     model = config.load({"model_type": "longcat_flash", **LONGCAT})
     assert model.parameters == 741053606912 - 28 * 256 * 2 * 2048 * 6144
     assert model.active_parameters(include_embedding=False) == pytest.approx(27e9, rel=0.02)
@@ -91,6 +91,27 @@ def test_experts_that_compute_nothing():
     odd = {**LONGCAT, "model_type": "longcat_flash", "zero_expert_num": 100}
     with pytest.raises(ValueError, match="zero_expert_num.*whole number of experts on average, got 100"):
         config.load(odd)
+
+
+LING = {"model_type": "bailing_moe", "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
+        "num_experts": 256, "num_shared_experts": 1, "num_attention_heads": 16, "num_experts_per_tok": 8,
+        "num_hidden_layers": 20, "num_key_value_heads": 4, "vocab_size": 157184, "first_k_dense_replace": 1, "head_dim": 128,
+        "use_bias": False, "use_qkv_bias": False, "use_qk_norm": True, "tie_word_embeddings": False,
+        "moe_router_enable_expert_bias": True, "moe_router_enable_shared_expert": True}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "total"), [
+    ({}, 16255643392),
+    ({"use_qk_norm": False, "moe_router_enable_expert_bias": False, "num_shared_experts": 2, "first_k_dense_replace": 0,
+      "moe_intermediate_size": 1408, "num_experts": 64}, 12275238912),
+    ({"use_bias": True, "use_qkv_bias": True}, 16270758656),
+    ({"moe_shared_expert_intermediate_size": 1024}, 16315412224),
+    ({"tie_word_embeddings": True}, 15933730560),
+    ({"num_shared_experts": 0}, 16195874560),
+])  # fmt: skip
+def test_ling_as_mlx_counts_it(change, total):
+    """No class in transformers; the module tree of mlx-lm 0.32 with the shape of a 16 B model."""
+    assert config.load({**LING, **change}).parameters == total
 
 
 @pytest.mark.parametrize(("name", "change", "says"), [

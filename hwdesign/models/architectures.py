@@ -235,7 +235,10 @@ FAMILIES = (
     mixed_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
-ALIASES = {"kimi_k2": "deepseek_v3", "kimi_k25": "deepseek_v3"}
+ALIASES = {
+    **dict.fromkeys(("kimi_k2", "kimi_k25", "sarvam_mla", "youtu"), "deepseek_v3"),
+    "mistral_large_3": "mistral4",
+}
 _OWN = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe"), _qwen_moe),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", *FIRST), _deepseek),
@@ -251,10 +254,12 @@ DEFAULTS = {
     "qwen3_moe": {"num_key_value_heads": 4},
     "gpt_oss": {"sliding_window": 128, "head_dim": 64, "num_key_value_heads": 8},
     "glm4_moe_lite": {"q_lora_rank": 768, "n_shared_experts": 1},
+    "sarvam_mla": {"q_lora_rank": None, "n_shared_experts": 1, "first_k_dense_replace": 1},
+    "youtu": {"q_lora_rank": 1536, "tie_word_embeddings": True},
     "mistral4": {"q_lora_rank": 1024, "n_shared_experts": 1},
 }
 # Keys that must be given -> the model types (of an alias, its own).
-READERS, GIVEN = {}, {}
+READERS, GIVEN = {}, {"first_k_dense_replace": ("mistral_large_3",)}
 for family in FAMILIES:
     READERS |= family.READERS
     ALIASES |= family.ALIASES

@@ -22,6 +22,8 @@ class Style(NamedTuple):
     ffn_bias: bool | tuple = False
     gated: bool = True
     norm_bias: bool = False
+    sinks: bool = False
+    scalars: int = 0
 
 
 ATTENTION = ("attention_bias", False)
@@ -61,10 +63,24 @@ STYLES = {
     "ernie4_5": Style(qkv_bias=USE, out_bias=USE, ffn_bias=USE),
     "hunyuan_v1_dense": PLAIN._replace(qk_norm="head"),
     "arcee": LLAMA._replace(gated=False),
+    **dict.fromkeys(("exaone", "internlm3", "iquestcoder"), LLAMA),
+    "cwm": Style(ffn_bias=FFN),
+    "granite_swa": LLAMA._replace(sinks=True),
+    "hyperclovax": LLAMA,
+    "vaultgemma": PLAIN,
+    # Two numbers of its activation in each layer.
+    "apertus": PLAIN._replace(qk_norm="head", gated=False, scalars=2),
+    "jais2": Style(
+        qkv_bias=("attention_bias", True),
+        out_bias=("attention_bias", True),
+        ffn_bias=("mlp_bias", True),
+        gated=False,
+        norm_bias=True,
+    ),
 }
 # Keys that change no count of these types.
 UNCOUNTED = {
-    "granite": reading.MULTIPLIERS,
+    **dict.fromkeys(("granite", "granite_swa", "hyperclovax"), reading.MULTIPLIERS),
     "smollm3": ("no_rope_layers", "no_rope_layer_interval"),
     "cohere2": ("layer_switch",),
     "hunyuan_v1_dense": ("cla_share_factor", "dense_list", "org_vocab_size", "num_media_embeds"),
@@ -78,8 +94,10 @@ ONLY = {
         "order_of_interleaved_layers": "local_attn_first",
         "use_qk_norm": False,
     },
-    "arcee": {"hidden_act": "relu2"},
-    "nemotron": {"hidden_act": "relu2"},
+    **dict.fromkeys(("arcee", "nemotron", "jais2"), {"hidden_act": "relu2"}),
+    "apertus": {"hidden_act": "xielu", "mlp_bias": False, "post_norm": False, "qk_norm": True},
+    "internlm3": {"bias": False, "qkv_bias": False},
+    "cwm": {"attention_bias": False},
     "exaone4": {"attention_bias": False},
     "glm4v_text": {"attention_bias": True},
     **dict.fromkeys(("gemma", "gemma2", *GEMMA), {"use_bidirectional_attention": False}),
@@ -95,6 +113,8 @@ def _dense(read, hidden, kind):
         qk_norm = "full"  # one norm of the head size for each head
     if kind == "stablelm" and read.flag("use_parallel_residual"):
         norms = 1
+    if kind == "hyperclovax" and read.flag("use_post_norm", default=True):
+        norms = 4
     mixers = reading.attention(
         read,
         hidden,
@@ -103,13 +123,14 @@ def _dense(read, hidden, kind):
         qkv_bias=reading.said(read, style.qkv_bias),
         out_bias=reading.said(read, style.out_bias),
         qk_norm=qk_norm,
+        sinks=style.sinks,
     )
     ffn = DenseFFN(
         width=read.integer("intermediate_size"),
         gated=style.gated,
         bias=reading.said(read, style.ffn_bias),
     )
-    made = {"norms": norms, "norm_bias": style.norm_bias}
+    made = {"norms": norms, "norm_bias": style.norm_bias, "scalars": style.scalars}
     return {
         "blocks": reading.blocks(mixers, [ffn] * len(mixers), **made),
         "norm_bias": style.norm_bias,
@@ -159,10 +180,31 @@ DEFAULTS = {
     "cohere": {"tie_word_embeddings": True},
     "cohere2": {"sliding_window": 4096, "tie_word_embeddings": True},
     "olmo3": {"sliding_window": 4096},
+    **dict.fromkeys(("cwm", "iquestcoder"), {"num_key_value_heads": 8, "head_dim": 128}),
+    "exaone": {"num_key_value_heads": 8},
+    "internlm3": {"num_key_value_heads": 2, "head_dim": 128},
+    "granite_swa": {"num_key_value_heads": 4, "sliding_window": 128, "tie_word_embeddings": True},
+    "vaultgemma": {
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "tie_word_embeddings": True,
+    },
     "starcoder2": {"num_key_value_heads": 2, "tie_word_embeddings": True},
     "stablelm": {"num_key_value_heads": 32},
     "ernie4_5": {"num_key_value_heads": 2, "head_dim": 128, "tie_word_embeddings": True},
 }
 # Keys that a type must give, since its class and its published configs disagree.
-GIVEN = {"tie_word_embeddings": ("qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text",
-                                 "qwen3_vl", "qwen3_vl_text", "glm4v", "glm4v_text")}  # fmt: skip
+GIVEN = {
+    "tie_word_embeddings": (
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen3_vl",
+        "qwen3_vl_text",
+        "glm4v",
+        "glm4v_text",
+    ),
+    "layer_types": ("cwm", "granite_swa"),
+}

@@ -36,6 +36,7 @@ STYLES = {
     "olmoe": Style(ATTENTION, ATTENTION, "full", WIDTH, correction=False),
     "flex_olmo": Style(ATTENTION, ATTENTION, "full", WIDTH, correction=False),
     "phimoe": Style(ATTENTION, ATTENTION, width=WIDTH, correction=False, norm_bias=True),
+    "mellum": Style(ATTENTION, ATTENTION, "head", correction=False),
     "granitemoe": Style(ATTENTION, ATTENTION, width=WIDTH, correction=False),
     "granitemoeshared": Style(ATTENTION, ATTENTION, width=WIDTH, correction=False),
     "hunyuan_v1_moe": Style(ATTENTION, ATTENTION, "head", WIDTH, correction=False),
@@ -53,6 +54,7 @@ UNCOUNTED = {
     "hunyuan_v1_moe": ("cla_share_factor", "dense_list", "org_vocab_size", "num_media_embeds"),
     "solar_open": ("first_k_dense_replace",),
     "hy_v3": ("enable_moe_fp32_combine",),
+    "mellum": ("mtp_layer_types", "mtp_mlp_layer_types"),
 }
 # Where only one value of a key is counted: type -> key -> that value.
 ONLY = {
@@ -189,8 +191,8 @@ def _dbrx(read, hidden, kind):
 def _bailing(read, hidden, kind):
     """Ling and Ring: a dense block or more, then experts beside shared ones."""
     layers, bias = reading.layers(read), read.flag("use_bias")
-    reading.only(read, {"norm_softmax": False, "rotary_type": "half"})
-    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor"))
+    reading.only(read, {"norm_softmax": False, "moe_router_enable_shared_expert": True})
+    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor", "rotary_type"))
     norm = "head" if read.flag("use_qk_norm") else None
     mixers = reading.attention(
         read,
@@ -251,6 +253,7 @@ ALIASES = {
     "qwen3_vl_moe_text": "qwen3_moe",
     "qwen3_omni_moe_text": "qwen3_moe",
     "glm4v_moe": "glm4v_moe_text",
+    "sarvam_moe": "glm4_moe",
     "bailing_moe_v2": "bailing_moe",
 }
 # What a missing key means in the class of a type.
@@ -265,6 +268,8 @@ DEFAULTS = {
     "dots1": {"num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 62},
     "exaone_moe": {"num_key_value_heads": 32, "num_shared_experts": 1, "sliding_window": 4096},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
+    "mellum": {"num_key_value_heads": 4, "head_dim": 128},
+    "sarvam_moe": {"num_key_value_heads": 4, "use_qk_norm": True},
     "phimoe": {"num_key_value_heads": 8},
     "granitemoeshared": {"shared_intermediate_size": 0},
     "ernie4_5_moe": {
@@ -286,4 +291,5 @@ DEFAULTS = {
 GIVEN = {
     "tie_word_embeddings": ("qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"),
     "use_qk_norm": ("bailing_moe", "bailing_moe_v2"),
+    "layer_types": ("mellum",),
 }

@@ -4,7 +4,7 @@ from hwdesign.models.blocks import Block, MoE, SelfAttention
 
 GEMMA = ("gemma3", "gemma3_text")
 PERIOD = {  # every n-th layer is full where nothing else is said
-    "gemma2": 2,
+    **dict.fromkeys(("gemma2", "vaultgemma"), 2),
     **dict.fromkeys(GEMMA, 6),
     "gpt_oss": 2,
     "cohere2": 4,
