@@ -22,7 +22,7 @@ from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front, w
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.formulas.roofline import amdahl_speedup
 from hwdesign.lessons.studies import levers
-from hwdesign.models.steps import Gemm, Step, attention_part, feed_forward_part, same_gpus
+from hwdesign.models.steps import Gemm, Scan, Step, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.estimate import decode_steps, prefill_steps
 from hwdesign.timing.layouts import attention_kind
 from hwdesign.timing.pipeline import stage_times
@@ -571,7 +571,7 @@ def test_the_feed_forward_part_knows_of_attention_its_groups_alone(models, name)
 
 def test_steps_add_up_and_hold_the_largest_operation():
     gemms = [Gemm(name=n, m=m, n=2, k=3, count=4) for n, m in (("a", 5), ("b", [1, 7]))]
-    one = Step(gemms=gemms[:1], small_kernels=2, small_elements=8.0, state_elements=1.5)
+    one = Step(gemms=gemms[:1], small_kernels=2, small_elements=8.0, scans=[Scan(state=1.5)])
     experts = [hw.Experts(tokens=2.0, pairs=4.0, touched=1.0, local=8, hidden=3, width=2)]
     two = Step(gemms=gemms[1:], experts=experts, small_kernels=5)
     both = one + two

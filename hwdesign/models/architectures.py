@@ -8,40 +8,20 @@ key must be given.
 
 import math
 
-from hwdesign.models import dense_readers, expert_readers, gpt_readers, mixed_readers, reading
+from hwdesign.models import (
+    dense_readers,
+    expert_readers,
+    gpt_readers,
+    hybrid_readers,
+    mixed_readers,
+    reading,
+    sparse_readers,
+    state_readers,
+)
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, SelfAttention
-from hwdesign.models.mamba import Mamba2
 
 # Layers before the experts where no key says it.
 FIRST = {"glm4_moe_lite": 1, "mistral4": 0}
-
-UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
-    "*": (
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "attention_head_dim",
-        "attention_bias",
-        "sliding_window",
-    ),
-    "M": (
-        "mamba_num_heads",
-        "mamba_head_dim",
-        "n_groups",
-        "ssm_state_size",
-        "conv_kernel",
-        "use_bias",
-        "mamba_proj_bias",
-        "use_conv_bias",
-    ),
-    "E": (
-        "n_routed_experts",
-        "num_experts_per_tok",
-        "n_shared_experts",
-        "moe_intermediate_size",
-        "moe_shared_expert_intermediate_size",
-    ),
-}
 
 
 def _mixtral(read, hidden, kind):
@@ -136,55 +116,6 @@ def _deepseek(read, hidden, kind):
     }
 
 
-def _nemotron_h(read, hidden, kind):
-    """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm
-    each.
-    """
-    pattern, layers = read.raw("hybrid_override_pattern")[1], reading.layers(read)
-    if (
-        not isinstance(pattern, str)
-        or not pattern
-        or set(pattern) - set("M*-E")
-        or len(pattern) != layers
-    ):
-        raise read.complain("hybrid_override_pattern", f"{layers} letters out of M * - E")
-    if read.raw("mlp_hidden_act")[1] not in (None, "relu2"):
-        raise read.complain("mlp_hidden_act", "relu2, whose two matrices are counted")
-    ffn = {"gated": False, "bias": read.flag("mlp_bias")}
-    if ffn["bias"] and "E" in pattern:
-        raise read.complain("mlp_bias", "false: implementations differ in whether experts have it")
-    read.used.update(
-        ("expand", "chunk_size", "intermediate_size")
-    )  # the mixer's width is heads x head size
-    made = {}
-    if "*" in pattern:
-        bias = read.flag("attention_bias")
-        made["*"] = reading.attention(read, hidden, 1, kind, qkv_bias=bias, out_bias=bias)[0], None
-    if "M" in pattern:
-        made["M"] = _mamba(read), None
-    if "-" in pattern:
-        made["-"] = None, DenseFFN(width=read.integer("intermediate_size"), **ffn)
-    if "E" in pattern:
-        shared = read.integer("n_shared_experts", least=0, most=1)
-        shared *= read.integer("moe_shared_expert_intermediate_size") if shared else 0
-        made["E"] = None, reading.experts(read, **ffn, shared_width=shared, router_correction=True)
-    for letter, keys in UNUSED.items():
-        read.used.update(keys if letter not in pattern else ())
-    return {"blocks": tuple(Block(mixer=made[c][0], ffn=made[c][1], norms=1) for c in pattern)}
-
-
-def _mamba(read):
-    return Mamba2(
-        num_heads=read.integer("mamba_num_heads"),
-        head_dim=read.integer("mamba_head_dim"),
-        groups=read.integer("n_groups"),
-        state=read.integer("ssm_state_size"),
-        conv=read.integer("conv_kernel"),
-        bias=read.flag("use_bias", "mamba_proj_bias"),
-        conv_bias=read.flag("use_conv_bias", default=True),
-    )
-
-
 def _nemotron_nas(read, hidden, kind):
     """Blocks of a searched Llama: attention or none and a width of its own in each layer."""
     layers, heads = reading.layers(read), read.integer("num_attention_heads")
@@ -233,6 +164,9 @@ FAMILIES = (
     gpt_readers,
     expert_readers,
     mixed_readers,
+    sparse_readers,
+    state_readers,
+    hybrid_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {
@@ -244,7 +178,6 @@ _OWN = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", *FIRST), _deepseek),
     "mixtral": _mixtral,
     "gpt_oss": _gpt_oss,
-    "nemotron_h": _nemotron_h,
     "nemotron-nas": _nemotron_nas,
 }
 # What a missing key means: model type -> key -> value.

@@ -14,6 +14,7 @@ from hwdesign._check import check_fields, choice, instance
 from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
 from hwdesign.formulas.tiling import head_sharding, pad
+from hwdesign.models.indexer import Indexer, picked, sparse
 from hwdesign.models.parts import (
     SIZE_NAMES,
     FeedForward,
@@ -23,11 +24,14 @@ from hwdesign.models.parts import (
     divided,
     down_sides,
     even_heads,
+    feed_forward,
     heads_near,
+    inner_ways,
     linear,
     scaled_size,
     vector,
 )
+from hwdesign.models.residual import AttentionResidual, HyperConnections
 
 TILE = 128  # what widths of siblings are multiples of [element]
 
@@ -45,7 +49,8 @@ class SelfAttention(Mixer):
     `qk_norm` is None, "head" (one norm of head_dim for q, one for k) or "full" (over the full width
     of q and of k). `output_gate` is None, "element" (one gate for each element of the output) or
     "head". `value_dim` is the size of a value where it is not that of a key. Without `value_weight`
-    the matrix of the keys makes the values, too; both are cached.
+    the matrix of the keys makes the values, too; both are cached. With an `indexer` a query sees
+    the tokens that it picks.
 
     Examples
     --------
@@ -64,11 +69,13 @@ class SelfAttention(Mixer):
     value_dim: int | None = None  # [element]
     output_gate: str | None = None
     value_weight: bool = True
+    indexer: Indexer | None = None
 
     def __post_init__(self):
         sizes = ("num_heads", "num_kv_heads", "head_dim", "window", "value_dim")
         flags = ("qkv_bias", "out_bias", "sinks", "value_weight")
         check_fields(self, sizes=sizes, none=("window", "value_dim"), flags=flags)
+        instance("indexer", self.indexer, Indexer | None, "an Indexer or None")
         if self.qk_norm is not None:
             choice("qk_norm", self.qk_norm, ("head", "full"))
         if self.output_gate is not None:
@@ -96,7 +103,13 @@ class SelfAttention(Mixer):
             name = "MHA"
         elif self.num_kv_heads == 1:
             name = "MQA"
-        return f"{name}, window {self.window}" if self.window else name
+        name += f", window {self.window}" if self.window else ""
+        return picked(name, self)
+
+    @property
+    def indexer_elements(self):
+        """Elements a token leaves for the indexer [element]."""
+        return self.indexer.cache_elements if self.indexer else 0
 
     @property
     def cache_elements(self):
@@ -123,8 +136,9 @@ class SelfAttention(Mixer):
 
     @property
     def sizes(self):
-        """Query and key-value heads."""
-        return {"query_heads": self.num_heads, "key_value_heads": self.num_kv_heads}
+        """Query and key-value heads, and those of the indexer."""
+        heads = {"query_heads": self.num_heads, "key_value_heads": self.num_kv_heads}
+        return heads | {"indexer_heads": self.indexer and self.indexer.num_heads}
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
@@ -133,6 +147,7 @@ class SelfAttention(Mixer):
         out = linear("qkv", "attention", query + key + value, hidden, self.qkv_bias)
         if self.output_gate:
             out += linear("attention gate", "attention", self.gate_width, hidden, self.qkv_bias)
+        out += self.indexer.weights(hidden, hidden) if self.indexer else []
         merged = self.num_heads * self.value_size
         out += linear("attention output", "attention", hidden, merged, self.out_bias)
         if self.qk_norm:
@@ -150,6 +165,7 @@ class SelfAttention(Mixer):
         run.gemm("qkv", run.tokens, width, run.hidden, "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
+        window, kind = sparse(self, run, run.hidden)
         run.attend(
             heads=heads,
             kv_heads=kv_heads,
@@ -157,7 +173,8 @@ class SelfAttention(Mixer):
             value=value,
             cached=kv_heads * (key + value),
             output=heads * value,
-            window=self.window,
+            window=window,
+            kind=kind,
         )
 
     def shards(self, attention, ffn):
@@ -240,7 +257,9 @@ class LatentAttention(Mixer):
     """Multi-head latent attention (MLA): one latent and one rotary key a token, shared by all
     heads.
 
-    `q_rank` is None where queries are not compressed.
+    `q_rank` is None where queries are not compressed, `rope_dim` 0 where a token leaves the latent
+    alone. `output_gate` says whether each element of the output has a gate. With an `indexer` a
+    query sees the tokens that it picks.
 
     Examples
     --------
@@ -259,15 +278,28 @@ class LatentAttention(Mixer):
     v_dim: int  # [element]
     bias: bool = False
     window: int | None = None
+    output_gate: bool = False
+    indexer: Indexer | None = None
 
     def __post_init__(self):
-        sizes = ("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "window")
-        check_fields(self, sizes=sizes, none=("q_rank", "window"), flags=("bias",))
+        sizes, flags = ("num_heads", "q_rank", "kv_rank", "nope_dim", "v_dim", "window"), ("bias",)
+        flags = (*flags, "output_gate")
+        check_fields(
+            self, sizes=sizes, counts=("rope_dim",), none=("q_rank", "window"), flags=flags
+        )
+        instance("indexer", self.indexer, Indexer | None, "an Indexer or None")
+        if self.indexer and not self.indexer.shared and self.q_rank is None:
+            raise ValueError("q_rank must be given, since an indexer takes it, got None")
 
     @property
     def kind(self):
-        """MLA."""
-        return "MLA"
+        """MLA, with how many tokens its indexer picks."""
+        return picked("MLA", self)
+
+    @property
+    def indexer_elements(self):
+        """Elements a token leaves for the indexer [element]."""
+        return self.indexer.cache_elements if self.indexer else 0
 
     @property
     def cache_elements(self):
@@ -281,6 +313,7 @@ class LatentAttention(Mixer):
             "query_heads": self.num_heads,
             "query_latent": self.q_rank,
             "key_value_latent": self.kv_rank,
+            "indexer_heads": self.indexer and self.indexer.num_heads,
         }
 
     def weights(self, hidden):
@@ -298,6 +331,9 @@ class LatentAttention(Mixer):
             "kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank
         )
         out += [vector("kv norm", "norm", self.kv_rank)]
+        if self.output_gate:
+            out += linear("attention gate", "attention", self.num_heads * self.v_dim, hidden)
+        out += self.indexer.weights(hidden, self.q_rank) if self.indexer else []
         return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
 
     def operations(self, run):
@@ -317,6 +353,10 @@ class LatentAttention(Mixer):
             expanded, values = run.batch * run.context, output
             key, value = self.nope_dim + self.rope_dim, self.v_dim
         run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
+        if self.output_gate:
+            run.gemm("attention gate", run.tokens, output, run.hidden, "attention")
+            run.small(1, run.tokens * output)
+        window, kind = sparse(self, run, self.q_rank)
         run.attend(
             heads=heads,
             kv_heads=1,
@@ -324,7 +364,8 @@ class LatentAttention(Mixer):
             value=value,
             cached=self.cache_elements,
             output=output,
-            window=self.window,
+            window=window,
+            kind=kind,
             latent=self.cache_elements + self.kv_rank,
         )
 
@@ -402,7 +443,7 @@ class DenseFFN(FeedForward):
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        return _ffn("up", "down", "ffn", self.width, hidden, self.gated, self.bias)
+        return feed_forward("up", "down", "ffn", self.width, hidden, self.gated, self.bias)
 
     @property
     def sizes(self):
@@ -433,22 +474,6 @@ class DenseFFN(FeedForward):
         return replace(self, width=scaled_size(self.width, factor, TILE))
 
 
-def inner_ways(attention, ffn):
-    """GPUs that share each matrix of a dense or a shared part: where several groups bring tokens of
-    their own, the ranks of an expert set divide among them.
-    """
-    groups = max(1, attention.dp // ffn.dp)
-    owners = 1 if ffn.gather else min(ffn.ep, groups)
-    return ffn.tp * ffn.ep // owners
-
-
-def _ffn(up, down, part, width, hidden, gated, bias, **copies):
-    out = linear(
-        f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies
-    )
-    return out + linear(down, part, hidden, width, bias, **copies)
-
-
 @dataclass(frozen=True, kw_only=True)
 class MoE(FeedForward):
     """A mixture of experts: a router picks `top_k` of `num_experts`; shared experts see every
@@ -457,6 +482,8 @@ class MoE(FeedForward):
     `shared_width` is the summed width of the shared experts; `router_correction` adds one bias an
     expert that only steers the choice, `router_scale` a factor for each input and each expert.
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
+    With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
+    turned back into them; `latent_norm` is a norm of them.
 
     Examples
     --------
@@ -475,12 +502,16 @@ class MoE(FeedForward):
     router_correction: bool = False
     router_scale: bool = False
     zero_experts: int = 0
+    latent: int = 0  # [element]
+    latent_norm: bool = False
 
     routed = True
 
     def __post_init__(self):
         sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
+        counts = (*counts, "latent")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
+        flags = (*flags, "latent_norm")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
 
     @property
@@ -508,18 +539,22 @@ class MoE(FeedForward):
             out += [vector("router scale", "router", hidden)]
             out += [vector("expert scale", "router", self.num_experts)]
         copies = {"stored": self.num_experts, "used": self.used}
-        out += _ffn(
+        out += feed_forward(
             "expert up",
             "expert down",
             "experts",
             self.width,
-            hidden,
+            self.latent or hidden,
             self.gated,
             self.bias,
             **copies,
         )
+        if self.latent:
+            out += linear("latent down", "shared experts", self.latent, hidden)
+            out += linear("latent up", "shared experts", hidden, self.latent)
+            out += [vector("latent norm", "norm", self.latent)] if self.latent_norm else []
         if self.shared_width:
-            out += _ffn(
+            out += feed_forward(
                 "shared up",
                 "shared down",
                 "shared experts",
@@ -540,6 +575,7 @@ class MoE(FeedForward):
             "experts_per_token": self.used,
             "expert_width": self.width,
             "shared_expert_width": self.shared_width,
+            "expert_latent": self.latent,
         }
 
     def operations(self, run):
@@ -552,17 +588,27 @@ class MoE(FeedForward):
         ranks = expert_ranks(self.used, self.num_experts, ep)
         arrive = run.here if run.owners == 1 else run.here * ranks / ep
         run.gemm("router", run.mine, self.choices, run.hidden, "router")
+        inside = self.latent or run.hidden
+        if self.latent:
+            run.gemm("latent down", run.mine, self.latent, run.hidden, "shared experts")
+            run.gemm("latent up", run.mine, run.hidden, self.latent, "shared experts")
         rows, up = pairs / touched, self.gate * width
-        run.gemm("expert up", rows, up, run.hidden, "experts", touched)
-        run.gemm("expert down", rows, run.hidden, width, "experts", touched)
+        run.gemm("expert up", rows, up, inside, "experts", touched)
+        run.gemm("expert down", rows, inside, width, "experts", touched)
         run.route(
-            tokens=arrive, pairs=pairs, touched=touched, local=local, width=width, gate=self.gate
+            tokens=arrive,
+            pairs=pairs,
+            touched=touched,
+            local=local,
+            hidden=inside,
+            width=width,
+            gate=self.gate,
         )
         run.small(1, run.mine * self.choices)  # choice of the experts
         self._shared(run)
         if run.owners > 1:
             copies = remote_copies(self.used, self.num_experts, ep)
-            sent = run.here / ep * copies * run.hidden
+            sent = run.here / ep * copies * inside
             run.exchange("dispatch", sent, ep)
             run.exchange("combine", sent, ep)
 
@@ -613,7 +659,8 @@ class MoE(FeedForward):
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One layer: a mixer (attention, Mamba-2 or None), a feed-forward part or None, and its norms.
+    """One layer: a mixer (attention, Mamba-2 or None), a feed-forward part or None, and its norms;
+    `residual` is what joins it to the others where that is more than a sum.
 
     Examples
     --------
@@ -626,8 +673,11 @@ class Block:
     norms: int = 2
     norm_bias: bool = False
     scalars: int = 0  # numbers that scale the output of the layer
+    residual: HyperConnections | AttentionResidual | None = None
 
     def __post_init__(self):
+        kinds = HyperConnections | AttentionResidual | None
+        instance("residual", self.residual, kinds, "HyperConnections, AttentionResidual or None")
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
         check_fields(self, counts=("norms", "scalars"), flags=("norm_bias",))
@@ -653,5 +703,6 @@ class Block:
     def weights(self, hidden):
         """Weights of the block for a hidden size [element]."""
         out = [w for part in self.parts for w in part.weights(hidden)]
+        out += self.residual.weights(hidden) if self.residual else []
         out += [vector("layer scalar", "norm", self.scalars)] if self.scalars else []
         return out + [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms

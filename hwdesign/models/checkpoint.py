@@ -17,7 +17,10 @@ from itertools import product
 from typing import NamedTuple
 
 from hwdesign.models.blocks import LatentAttention, SelfAttention
+from hwdesign.models.linear import KimiDelta, LightningAttention
+from hwdesign.models.module_names import NEW_LEAVES, NEW_STYLES, OUTSIDE
 from hwdesign.models.parts import QUANTIZED
+from hwdesign.models.reading import prediction_parameters
 
 SIDECAR = "hf_quant_config.json"  # what ModelOpt writes beside a config.json
 LISTS = ("ignored_layers", "ignore", "exclude_modules", "modules_to_not_convert")
@@ -74,6 +77,7 @@ STYLES = {
         ("minimax_m2", "phimoe", "granitemoe", "granitemoeshared"),
         ("model.layers", "self_attn", "block_sparse_moe"),
     ),
+    **NEW_STYLES,
 }
 # Model type -> part -> where its modules stand in a layer with experts, if not where `modules`
 # looks; the same of its other layers.
@@ -101,9 +105,7 @@ LEAVES = {  # weight -> names of its module, fused or under another style
     "q up": ("q_b_proj",),
     "kv down": ("kv_a_proj_with_mqa",),
     "kv up": ("kv_b_proj",),
-    "mamba in": ("in_proj",),
-    "mamba out": ("out_proj",),
-}
+} | NEW_LEAVES
 GATE = ("gate_proj", "gate_up_proj", "w1")
 UP = ("up_proj", "gate_up_proj", "w3", "c_fc", "dense_h_to_4h", "fc1", "fc_in")
 DOWN = ("down_proj", "c_proj", "w2", "dense_4h_to_h", "fc2", "fc_out")
@@ -113,6 +115,7 @@ PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
 REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
 DIGITS = re.compile(r"(?:\\d|\[0-9\])(?:[*+?]|\{\d*,)")
 UNBOUNDED = re.compile(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]")
+PREDICTION = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 DRAFT = re.compile("eagle|medusa|speculator|draft|mtp|nextn", re.I)
 GENERATES = re.compile("ForCausalLM|ForConditionalGeneration|LMHead|DoubleHeads|Chat")
 TOWERS = {
@@ -148,11 +151,21 @@ def modules(block, hidden, kind):
     found = []
     for weight in block.weights(hidden):
         if weight.matmul and weight.part in QUANTIZED and weight.n > 1:  # no gate of one row
+            above = parents.get(weight.part, (_module(block.mixer, weight.part, mixer),))
+            if weight.name.startswith("latent "):
+                above = (feed,)
             for leaves, elements in _pieces(weight, block.mixer):
-                names = product(parents.get(weight.part, (mixer,)), leaves)
+                if weight.name == "attention gate" and kind.startswith("qwen3"):
+                    leaves = ("q_proj",)
+                names = product(above, leaves)
                 names = tuple(".".join(filter(None, pair)) for pair in names)
                 found.append(Module(weight.part, names, elements, weight.stored))
     return found
+
+
+def _module(mixer, part, usual):
+    """Name of the module that holds the weights of a mixer."""
+    return (mixer and mixer.module) or ("mamba" if part == "mamba" and usual == STYLE[1] else usual)
 
 
 def _pieces(weight, mixer):
@@ -164,8 +177,10 @@ def _pieces(weight, mixer):
             "v": mixer.num_kv_heads * mixer.value_size * mixer.value_weight,
         }
         return [((f"{x}_proj", *FUSED), n * weight.k) for x, n in rows.items() if n]
+    if weight.name == "linear qkv" and isinstance(mixer, KimiDelta | LightningAttention):
+        return [((f"{x}_proj", *FUSED), weight.elements // 3) for x in "qkv"]
     last = weight.name.rpartition(" ")[2]
-    if weight.part in ("attention", "mamba") or last not in ("up", "down"):
+    if weight.name in LEAVES or weight.part in ("attention", "mamba") or last not in ("up", "down"):
         return [(LEAVES.get(weight.name, (weight.name.replace(" ", "_"),)), weight.elements)]
     if weight.name.startswith("gate and "):
         return [(GATE, weight.elements // 2), (UP, weight.elements // 2)]
@@ -184,6 +199,9 @@ class Rules:
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
         self.entries.append(entry)
+        if OUTSIDE.match(entry):
+            self.used.add(entry)
+            return
         self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
         if regex or entry.startswith("re:"):
             self._pattern(entry.removeprefix("re:"), value, entry)
@@ -239,11 +257,12 @@ class Rules:
         if not self.patterns:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
+        held = None
         for pattern, value, entry in self.patterns:
-            if any(map(pattern.match, whole)):
+            if (held is None or entry not in self.used) and any(map(pattern.match, whole)):
                 self.used.add(entry)
-                return value
-        return None
+                held = value if held is None else held
+        return held
 
     def check(self, layers, count):
         """Refuse patterns that take too long on so many names."""
@@ -289,6 +308,11 @@ class Formats(NamedTuple):
 
     rest: str
     rules: tuple[Rules, ...] = ()  # the first that says something of a module holds
+    experts: str | None = None  # of routed experts, where that is another than the rest
+
+    def plain(self, part):
+        """The recipe of a part of which no rule says anything."""
+        return self.experts if self.experts and part == "experts" else self.rest
 
 
 def quantization(read, sidecar, blocks, hidden, kind, *, headed):
@@ -302,7 +326,11 @@ def quantization(read, sidecar, blocks, hidden, kind, *, headed):
         sources.append(read.inside("quantization_config"))
     if sidecar is not None:
         sources.append(sidecar)
-    found = [_shares(_formats(source), blocks, hidden, kind, headed) for source in sources]
+    experts = _experts(read, sources)
+    found = [
+        _shares(_formats(source)._replace(experts=experts), blocks, hidden, kind, headed)
+        for source in sources
+    ]
     names = [_main(shares) for shares in found]
     if names[1:] and names[0] != names[1]:
         raise ValueError(
@@ -317,6 +345,15 @@ def quantization(read, sidecar, blocks, hidden, kind, *, headed):
             for part, counts in found[0].items()
         )
     return fields
+
+
+def _experts(read, sources):
+    """Recipe of routed experts where a key of its own names their format, else None."""
+    named = read.raw("expert_dtype")[1]
+    if named not in (None, "fp4", "fp8", "bf16") or (named and not sources):
+        like = "fp4, fp8 or bf16, beside a quantization_config" if named else "absent"
+        raise read.complain("expert_dtype", like)
+    return {"fp4": "mxfp4_w4a8", "bf16": "bf16"}.get(named)
 
 
 def _main(shares):
@@ -362,7 +399,7 @@ def _names_to_look_at(found, rules):
 def _stored(formats, module, layer, heads):
     """How many copies of a module are stored in each recipe, as a `Counter`."""
     if not formats.rules:
-        return Counter({formats.rest: module.copies})
+        return Counter({formats.plain(module.part): module.copies})
     one_by_one = module.copies > 1 and any(rules.individual for rules in formats.rules)
     found = Counter()
     for expert in range(module.copies if one_by_one else 1):
@@ -370,7 +407,7 @@ def _stored(formats, module, layer, heads):
         for rules in formats.rules:
             names = _names(module, layer, expert if rules.individual else 0)
             recipe = recipe or rules.value(names, heads)
-        found[recipe or formats.rest] += 1 if one_by_one else module.copies
+        found[recipe or formats.plain(module.part)] += 1 if one_by_one else module.copies
     return found
 
 
@@ -583,21 +620,18 @@ def _labels(read):
     return read.integer("num_labels", default=2)
 
 
-def left_out(outer, inner, blocks, hidden):
-    """What the checkpoint holds besides, and no count includes, as a list of texts."""
+def left_out(outer, inner, blocks, hidden, prediction=None):
+    """What the checkpoint holds besides, and no count includes, as a list of texts; `prediction`
+    are the parameters of a prediction layer where a reader knows them [element].
+    """
     found = []
-    if layers := inner.integer("num_nextn_predict_layers", default=0, least=0):
+    if layers := inner.integer(*PREDICTION, default=0, least=0):
         text = f"{layers} prediction layer{'s' if layers > 1 else ''}"
-        if isinstance(blocks[-1].mixer, LatentAttention):
-            text += f" ({layers * prediction_parameters(blocks[-1], hidden):,} parameters)"
+        if prediction is None and isinstance(blocks[-1].mixer, LatentAttention):
+            prediction = prediction_parameters(hidden, blocks[-1])
+        if prediction:
+            text += f" ({layers * prediction:,} parameters)"
         found.append(text)
     keys = {key for read in (outer, inner) for key, value in read.values.items() if value}
     towers = [name for word, name in TOWERS.items() if {word, f"{word}_config"} & keys]
     return found + list(dict.fromkeys(towers))
-
-
-def prediction_parameters(block, hidden):
-    """Parameters of a prediction layer of DeepSeek-V3 [element]: a block like the last, the
-    projection of a hidden state and an embedding, three norms; embedding and head are shared.
-    """
-    return sum(w.stored * w.elements for w in block.weights(hidden)) + 2 * hidden**2 + 3 * hidden

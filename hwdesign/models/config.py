@@ -453,8 +453,9 @@ def _model(values, name, *, sidecar=None, pooled=False):
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model")
     specific = READERS[kind](read, hidden, kind)
+    prediction = specific.pop("prediction", None)
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
-    tied = read.flag("tie_word_embeddings", default=defaults.get("tie_word_embeddings", False))
+    tied = read.flag("tie_word_embeddings", "tie_embedding", default=False)
     tied = tied and lm_head
     longest = read.raw("max_position_embeddings")[1]
     if longest is not None:
@@ -467,7 +468,7 @@ def _model(values, name, *, sidecar=None, pooled=False):
         vocab_size=read.integer("vocab_size"),
         tied_embeddings=tied,
         max_positions=longest or specific.get("positions") or None,
-        left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden)),
+        left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden, prediction)),
         **specific,
         **headed,
         **stored,

@@ -25,11 +25,14 @@ class Mamba2(Mixer):
     conv: int  # [token]
     bias: bool = False
     conv_bias: bool = True
+    norm: bool = True
+    out_bias: bool | None = None  # None: as `bias`
     heads_name, head_ways_name = "Mamba heads", "attention tp * kvp"
 
     def __post_init__(self):
         sizes = ("num_heads", "head_dim", "groups", "state", "conv")
-        check_fields(self, sizes=sizes, flags=("bias", "conv_bias"))
+        flags = ("bias", "conv_bias", "norm", "out_bias")
+        check_fields(self, sizes=sizes, none=("out_bias",), flags=flags)
 
     @property
     def kind(self):
@@ -65,8 +68,9 @@ class Mamba2(Mixer):
         ]
         out += [vector("convolution bias", "mamba", self.conv_width)] if self.conv_bias else []
         out += [vector(name, "mamba", self.num_heads) for name in ("A", "D", "dt bias")]
-        out += [vector("mamba norm", "norm", self.inner)]
-        return out + linear("mamba out", "mamba", hidden, self.inner, self.bias)
+        out += [vector("mamba norm", "norm", self.inner)] if self.norm else []
+        bias = self.bias if self.out_bias is None else self.out_bias
+        return out + linear("mamba out", "mamba", hidden, self.inner, bias)
 
     @property
     def sizes(self):

@@ -71,6 +71,8 @@ class Model:
         Longest context that the config names [token].
     left_out : tuple of str
         What the checkpoint holds besides and no count includes, in words.
+    closing : tuple of Weight
+        What follows the last block besides the final norm and the head.
 
     Raises
     ------
@@ -106,6 +108,7 @@ class Model:
     kv_cache: str | None = None
     max_positions: int | None = None  # [token]
     left_out: tuple[str, ...] = ()
+    closing: tuple[Weight, ...] = ()
 
     def __post_init__(self):
         sizes, counts = ("hidden_size", "vocab_size"), ("positions", "labels")
@@ -125,6 +128,7 @@ class Model:
             whole(max_positions=self.max_positions)
         object.__setattr__(self, "blocks", blocks)
         object.__setattr__(self, "left_out", listed("left_out", self.left_out, str, "texts"))
+        object.__setattr__(self, "closing", listed("closing", self.closing, Weight, "Weights"))
         object.__setattr__(self, "formats", _checked_formats(self.formats, self.quantization))
 
     @functools.cached_property
@@ -163,7 +167,7 @@ class Model:
     def _weights_after(self):
         """Weights after the last block, as a list."""
         hidden = self.hidden_size
-        out = self._norm("final norm", self.final_norm)
+        out = self._norm("final norm", self.final_norm) + list(self.closing)
         if self.lm_head and not self.tied_embeddings:
             out.append(Weight(name="lm_head", part="head", n=self.vocab_size, k=hidden))
         if self.lm_head and self.head_bias:
@@ -263,40 +267,51 @@ class Model:
         return {part: n for part, n in out.items() if n}
 
     def kv_bytes_per_token(self, precision="bf16"):
-        """Bytes one more token takes in the cache of all layers [byte], while no window is full."""
+        """Bytes one more token takes in the cache of all layers [byte], while no window is full;
+        what indexers keep is not in it.
+        """
         return (
             sum(b.mixer.cache_elements for b in self.blocks if b.mixer)
             * as_precision(precision).bytes
         )
 
+    def indexer_bytes_per_token(self, precision="bf16"):
+        """Bytes one more token takes in the caches of the indexers of sparse attention [byte]."""
+        return (
+            sum(b.mixer.indexer_elements for b in self.blocks if b.mixer)
+            * as_precision(precision).bytes
+        )
+
     def kv_bytes(self, context, precision="bf16", *, reserved=False):
-        """Bytes of the cache of one sequence of `context` tokens [byte].
+        """Bytes of the cache of one sequence of `context` tokens [byte], indexers included.
 
         What the model needs: a windowed layer keeps its window. With `reserved`, what an engine
         takes that reserves pages for the full context in every layer.
         """
         (context,), reserved = dims(context=context), flag("reserved", reserved)
-        size = as_precision(precision).bytes
-        total = 0.0
-        for mixer in (b.mixer for b in self.blocks if b.mixer):
-            kept = context if reserved or not mixer.window else np.minimum(context, mixer.window)
-            total = total + kept * mixer.cache_elements * size
-        return scalar_or_array(total)
+        return scalar_or_array(self._cached(context, precision, reserved=reserved))
 
     def kv_bytes_per_gpu(self, context, tp, precision="bf16"):
-        """Bytes of the cache of one sequence on each of `tp` GPUs [byte].
+        """Bytes of the cache of one sequence on each of `tp` GPUs [byte], indexers included.
 
-        Key-value heads are divided until one is left; beyond that they are replicated. A latent is
-        never divided.
+        Key-value heads are divided until one is left; beyond that they are replicated. A latent and
+        the keys of an indexer are never divided.
         """
         context, tp = dims(context=context, tp=tp)
+        return scalar_or_array(self._cached(context, precision, tp))
+
+    def _cached(self, context, precision, tp=1, reserved=False):
         size, total = as_precision(precision).bytes, 0.0
         for block, count in self.block_counts.items():
             if mixer := block.mixer:
-                kept = np.minimum(context, mixer.window) if mixer.window else context
+                kept = mixer.indexer_elements * context
                 share = mixer.cache_share(tp)
-                total = total + count * kept * mixer.cache_elements * size * share
-        return scalar_or_array(total)
+                for elements, window in mixer.caches:
+                    whole = reserved or not window
+                    tokens = context if whole else np.minimum(context, window)
+                    kept = kept + tokens * elements * share
+                total = total + count * kept * size
+        return total
 
     def state_bytes(self, *, ssm="fp32", conv="bf16"):
         """Bytes of the constant state of one sequence in the state-space layers [byte]."""

@@ -20,6 +20,7 @@ PARTS = {
     "experts": ("experts", True),
     "shared experts": ("ffn", True),
     "router": ("ffn", False),
+    "residual": ("projections", False),
     "norm": (None, False),
     "head": ("head", False),
 }
@@ -32,11 +33,14 @@ SIZE_NAMES = (
     "query_latent",
     "key_value_latent",
     "mamba_heads",
+    "linear_heads",
+    "indexer_heads",
     "feed_forward_width",
     "experts",
     "experts_per_token",
     "expert_width",
     "shared_expert_width",
+    "expert_latent",
 )
 
 
@@ -211,6 +215,23 @@ def down_sides(name, size, ways, part, gated):
     return [Side(kind=kind, name=name, size=size, ways=ways, part=part) for kind in (up, "input")]
 
 
+def inner_ways(attention, ffn):
+    """GPUs that share each matrix of a dense or a shared part: where several groups bring tokens of
+    their own, the ranks of an expert set divide among them.
+    """
+    groups = max(1, attention.dp // ffn.dp)
+    owners = 1 if ffn.gather else min(ffn.ep, groups)
+    return ffn.tp * ffn.ep // owners
+
+
+def feed_forward(up, down, part, width, hidden, gated, bias, **copies):
+    """The ways up and down of a feed-forward part, as a list of `Weight`."""
+    out = linear(
+        f"gate and {up}" if gated else up, part, (2 if gated else 1) * width, hidden, bias, **copies
+    )
+    return out + linear(down, part, hidden, width, bias, **copies)
+
+
 class Part(abc.ABC):
     """What mixers and feed-forward parts have in common."""
 
@@ -257,15 +278,29 @@ class Part(abc.ABC):
 class Mixer(Part):
     """What mixes tokens: attention or a state-space layer. Each has a count of heads and a window.
 
-    A kind that keeps no cache, or no state, inherits zeros.
+    A kind that keeps no cache, or no state, inherits zeros. `module` is what checkpoints call it
+    where that is another name than that of attention.
     """
 
     heads_name, head_ways_name = "query heads", "attention tp"  # in errors and verdicts
-    window = None  # most tokens that a query sees [token]
+    window = None  # most tokens that are kept [token]
+    module = None
 
     @property
     def cache_elements(self):
         """Elements a token leaves in the cache [element]."""
+        return 0
+
+    @property
+    def caches(self):
+        """What a layer keeps of a sequence, as a tuple of (elements a token leaves [element], most
+        tokens that are kept [token] or None).
+        """
+        return ((self.cache_elements, self.window),)
+
+    @property
+    def indexer_elements(self):
+        """Elements a token leaves for an indexer, which has a cache of its own [element]."""
         return 0
 
     def cache_share(self, tp):

@@ -1,6 +1,6 @@
 """What readers of architectures share: keys to heads, windows, attention and experts."""
 
-from hwdesign.models.blocks import Block, MoE, SelfAttention
+from hwdesign.models.blocks import Block, LatentAttention, MoE, SelfAttention
 
 GEMMA = ("gemma3", "gemma3_text")
 PERIOD = {  # every n-th layer is full where nothing else is said
@@ -193,3 +193,42 @@ def sparse_layers(read, layers, first=None):
         return [bool(f) and i >= before for i, f in enumerate(freq)]
     every = read.integer("moe_layer_freq", default=1)
     return [i >= before and i % every == 0 for i in range(layers)]
+
+
+def latent_attention(read, **extra):
+    """Latent attention under the keys of DeepSeek; `extra` are further fields, or take the place of
+    a key.
+    """
+    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
+    fields = {
+        "num_heads": ("num_attention_heads",),
+        "kv_rank": ("kv_lora_rank",),
+        "nope_dim": ("qk_nope_head_dim",),
+        "rope_dim": ("qk_rope_head_dim",),
+        "v_dim": ("v_head_dim",),
+    }
+    sizes = {name: read.integer(*keys) for name, keys in fields.items() if name not in extra}
+    q_rank = read.optional("q_lora_rank")
+    return LatentAttention(q_rank=q_rank, bias=read.flag("attention_bias"), **sizes, **extra)
+
+
+def pattern(read, key, count, known):
+    """What each layer is, from a list of names, or None where the key is missing.
+
+    `known` are the names, and what each stands for.
+    """
+    names = read.items(key, str, "names of layers")
+    if names is None:
+        return None
+    if len(names) != count or not set(names) <= set(known):
+        raise read.complain(key, f"{count} entries out of {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+def prediction_parameters(hidden, *blocks, closing=()):
+    """Parameters of a prediction layer [element]: blocks, the projection of a hidden state and an
+    embedding, three norms and what follows; embedding and head are shared.
+    """
+    weights = [weight for block in blocks for weight in block.weights(hidden)]
+    counted = sum(w.stored * w.elements for w in (*weights, *closing))
+    return counted + 2 * hidden**2 + 3 * hidden

@@ -58,6 +58,7 @@ def sheet(model):
         "checkpoint_formats": {part: dict(shares) for part, shares in model.formats},
         "weight_bytes": sum(model.weight_bytes().values()),
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(),
+        "indexer_bytes_per_token_bf16": model.indexer_bytes_per_token(),
         "kv_bytes_bf16": {
             "context": CONTEXT,
             "needed": model.kv_bytes(CONTEXT),
@@ -120,6 +121,7 @@ def sheet_text(model, width=28):
         f"weights as stored ({s['checkpoint_format']}): {fmt(s['weight_bytes'], 'byte', digits=4)}",
         *_stored_otherwise(s),
         f"KV cache a token (BF16): {s['kv_bytes_per_token_bf16']:,.0f} byte",
+        *_indexers(s),
         f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
     ]
     if cache["reserved"] != cache["needed"]:
@@ -138,6 +140,12 @@ def sheet_text(model, width=28):
     if s["left_out"]:
         lines.append("left out: " + ", ".join(s["left_out"]))
     return "\n".join(lines)
+
+
+def _indexers(s):
+    """A line about the caches of indexers, as a list."""
+    kept = s["indexer_bytes_per_token_bf16"]
+    return [f"indexer cache a token (BF16): {kept:,.0f} byte"] if kept else []
 
 
 def _stored_otherwise(s):

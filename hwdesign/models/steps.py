@@ -64,7 +64,8 @@ class Work:
     cached tokens [token] each, `heads` query heads over `kv_heads`; `size` of a key plus a value
     [element]; `queries`, the new tokens of a sequence [token]; `window`, most tokens a query sees
     [token]; `latent`, the size of a key plus a value against the latent [element], 0 where there is
-    none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs.
+    none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs. `kind`
+    is what it is called where no table of its kernels was fitted, else empty.
 
     Examples
     --------
@@ -83,6 +84,24 @@ class Work:
     window: int | None = None  # [token]
     latent: int = 0  # [element]
     pieces: int = 1
+    count: int = 1
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """A recurrence over the tokens of a layer on one GPU: `state` elements are read and written
+    [element], `flops` on them [FLOP]; `kind` as in `Work`; `count` runs.
+
+    Examples
+    --------
+    >>> Scan(state=8.0).count
+    1
+    """
+
+    state: float  # [element]
+    flops: float = 0.0  # [FLOP]
+    kind: str = ""
     count: int = 1
 
 
@@ -157,10 +176,9 @@ class Exchange:
 class Step:
     """All operations of one step on one GPU.
 
-    `gemms` (those of experts among them), attention `work`, `experts`, `exchanges`;
-    `state_elements` of state-space layers read and written [element]; `small_kernels`, how many
-    norms, rotations, activations and routings run, and `small_elements` that they read and write
-    [element].
+    `gemms` (those of experts among them), attention `work`, `scans` of layers with a state,
+    `experts`, `exchanges`; `small_kernels`, how many norms, rotations, activations and routings
+    run, and `small_elements` that they read and write [element].
 
     Examples
     --------
@@ -170,9 +188,9 @@ class Step:
 
     gemms: list = field(default_factory=list)
     work: list = field(default_factory=list)
+    scans: list = field(default_factory=list)
     experts: list = field(default_factory=list)
     exchanges: list = field(default_factory=list)
-    state_elements: float = 0.0  # [element]
     small_kernels: int = 0
     small_elements: float = 0.0  # [element]
 
@@ -204,6 +222,11 @@ class Step:
     def attention_flops(self):
         """FLOP of scores and values [FLOP]."""
         return np.asarray(sum(w.count * w.flops for w in self.work))[()]
+
+    @property
+    def state_elements(self):
+        """Elements of constant states that are read and written [element]."""
+        return np.asarray(sum(scan.count * scan.state for scan in self.scans))[()]
 
     @property
     def live_elements(self):
@@ -261,7 +284,8 @@ def step(model, *, batch, context, new_tokens=1, attention=None, ffn=None):
     merge them and share the output projection and the head. State-space layers, which have no cache
     to cut, are tensor parallel over the same GPUs. Where every GPU already has every token
     (attention is tensor parallel), experts need no dispatch: an all-reduce sums their outputs. Not
-    counted: FLOP of norms, softmax, rotary and the scan of Mamba-2. Source: Table 1 of the post;
+    counted: FLOP of norms, softmax, rotary and the scan of Mamba-2. Sparse attention scores every
+    token with its indexer and reads the tokens that it picks. Source: Table 1 of the post;
     DeepSeek-V2, arXiv 2405.04434, for latent attention; Helix, arXiv 2507.07120.
 
     Examples
@@ -367,6 +391,8 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
         run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
             block.mixer.operations(run)
+        if block.residual:
+            block.residual.operations(run)
     run.count = 1
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
     if model.head_rows:
@@ -452,8 +478,8 @@ class Run:
 
     def __init__(self, hidden, plan):
         self.hidden, self.plan, self.count = hidden, plan, 1
-        self.gemms, self.work, self.experts, self.exchanges = [], [], [], []
-        self.state_elements, self.small_kernels, self.small_elements = 0.0, 0, 0.0
+        self.gemms, self.work, self.scans, self.experts, self.exchanges = [], [], [], [], []
+        self.small_kernels, self.small_elements = 0, 0.0
 
     def step(self):
         """What was collected."""
@@ -494,16 +520,56 @@ class AttentionRun(Run):
         """Whether every sequence gets one token."""
         return (self.new_tokens == 1).all()
 
-    def keep_state(self, elements, ways):
-        """A state of each sequence that is read and written, in so many shares."""
-        moved = 2 * self.count * self.batch * elements / ways
-        self.state_elements = self.state_elements + moved
+    def keep_state(self, elements, ways, *, flops=0.0, kind=""):
+        """A state of each sequence that is read and written, in so many shares; `flops` on it for
+        each token [FLOP]; `kind` as in `Scan`.
+        """
+        moved = 2 * self.batch * elements / ways
+        scan = Scan(state=moved, flops=self.tokens * flops / ways, kind=kind, count=self.count)
+        self.scans.append(scan)
 
-    def attend(self, *, heads, kv_heads, key, value, cached, output, window, latent=0):
+    def score(self, *, heads, size, cached, kind, every=1):
+        """Scores of an indexer: `heads` small heads of `size` against one key of `cached` elements
+        for each token, or for each `every` of them.
+        """
+        plan = self.plan
+        flops = attention_flops(self.new_tokens, self.context, heads, 1, causal=True)
+        work = Work(
+            flops=self.batch * flops * size / 2 / every / plan.kvp,
+            cache_elements=self.batch * self.context * cached / every / plan.kvp,
+            batch=self.batch,
+            context=self.context / every / plan.kvp,
+            heads=heads,
+            kv_heads=1,
+            size=size,
+            queries=self.new_tokens,
+            pieces=plan.kvp,
+            count=self.count,
+            kind=kind,
+        )
+        self.work.append(work)
+        self.small(1, self.tokens * self.context / every)  # choice of the tokens
+
+    def attend(
+        self,
+        *,
+        heads,
+        kv_heads,
+        key,
+        value,
+        cached,
+        output=0,
+        window=None,
+        latent=0,
+        kind="",
+        every=1,
+    ):
         """Scores and values of a layer, the merge of pieces of the cache, the output projection.
 
         `heads` and `kv_heads` on this GPU, of sizes `key` and `value`; `cached` elements of a
-        token here; `output`, the width that the output projection takes in; `latent` as in `Work`.
+        token here, or of each `every` tokens together; `output`, the width that the output
+        projection takes in, 0 where the mixer adds one of its own; `latent` and `kind` as in
+        `Work`; `window`, most tokens that a query sees [token].
         """
         plan, tokens = self.plan, self.tokens
         seen = {"causal": True, "window": window}
@@ -513,10 +579,10 @@ class AttentionRun(Run):
             reach = np.minimum(self.context, window + self.new_tokens - 1)
         read = cache_read_bytes(reach, cached, 1.0)
         work = Work(
-            flops=self.batch * flops / plan.kvp,
-            cache_elements=self.batch * read / plan.kvp,
+            flops=self.batch * flops / every / plan.kvp,
+            cache_elements=self.batch * read / every / plan.kvp,
             batch=self.batch,
-            context=reach / plan.kvp,
+            context=reach / every / plan.kvp,
             heads=heads,
             kv_heads=kv_heads,
             size=key + value,
@@ -525,16 +591,19 @@ class AttentionRun(Run):
             latent=latent,
             pieces=plan.kvp,
             count=self.count,
+            kind=kind,
         )
         self.work.append(work)
-        self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
+        if every == 1:
+            self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
         if plan.kvp > 1:
             partial = tokens * heads * (value + STATISTICS)
             self.exchange("combine", partial * (1 - 1 / plan.kvp), plan.kvp)
             self.small(1, partial)  # the merge
-        share = int(pad(output, plan.kvp)) // plan.kvp
-        self.gemm("attention output", tokens, self.hidden, share, "attention")
-        self.exchange("all-reduce", tokens * self.hidden, plan.tp * plan.kvp)
+        if output:
+            share = int(pad(output, plan.kvp)) // plan.kvp
+            self.gemm("attention output", tokens, self.hidden, share, "attention")
+            self.exchange("all-reduce", tokens * self.hidden, plan.tp * plan.kvp)
 
 
 class FeedForwardRun(Run):
@@ -569,4 +638,4 @@ class FeedForwardRun(Run):
 
     def route(self, **sizes):
         """The routed experts of a layer, in the fields of `Experts`."""
-        self.experts.append(Experts(hidden=self.hidden, count=self.count, **sizes))
+        self.experts.append(Experts(**{"hidden": self.hidden, "count": self.count} | sizes))

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwdesign._check import choice, flag
 from hwdesign.catalogue.device import device as as_device
-from hwdesign.catalogue.precision import BF16
+from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import collectives, roofline
 from hwdesign.models.steps import EXCHANGES
@@ -125,8 +125,9 @@ class Clock:
         cache = self.recipe.kv_cache
         low = cache.bits <= 8 and cache.rate in self.device.dense_peak
         fmt = cache if low else BF16
-        if self.ideal:
-            return self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
+        if self.ideal or work.kind:
+            bound = self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
+            return bound if self.ideal else Timed(bound.seconds, _no_table(work.kind))
         decode = np.all(np.asarray(work.queries) == 1)
         kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
         found, notes = self.constants(kind, "fp8" if low else "bf16")
@@ -139,6 +140,13 @@ class Clock:
             lambda: model(work, cache.bytes, self.device, peak, found),
         )
         return Timed(seconds, notes)
+
+    def scan(self, scan):
+        """Time of one run of a recurrence over a state in FP32: the plain bound."""
+        moved = scan.state * FP32.bytes / self.device.memory_bandwidth
+        seconds = np.maximum(moved, scan.flops / self.device.peak_flops(BF16))
+        silent = self.ideal or not scan.kind
+        return Timed(seconds, () if silent else _no_table(scan.kind))
 
     def experts(self, experts, recipe, kernel=None):
         """The faster kernel, as an engine takes it, or the one that is named."""
@@ -201,6 +209,11 @@ class Clock:
         floor = found["fixed"] * done.small_kernels
         moved = done.small_elements * BF16.bytes / self.device.memory_bandwidth
         return Timed(floor + moved, notes)
+
+
+def _no_table(kind):
+    """What is said of a time that is the plain bound, since no kernel of the kind was fitted."""
+    return (f"{kind} has no table: the plain bound stands for its time",)
 
 
 @functools.lru_cache(maxsize=8)

@@ -27,13 +27,13 @@ from hwdesign._check import (
 )
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.precision import BF16, FP32, RECIPES, multiplied
+from hwdesign.catalogue.precision import BF16, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
-from hwdesign.timing.clock import EXPERT_KERNELS, Clock, Timed
+from hwdesign.timing.clock import EXPERT_KERNELS, Clock
 
 ENGINE = "vllm"  # by default
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -651,8 +651,8 @@ class _StepTimer:
                     spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe), share)
         for work in done.work:
             spent.add("attention", clock.attention(work), work.count)
-        state = done.state_elements * FP32.bytes / clock.device.memory_bandwidth
-        spent.add("attention", Timed(state))
+        for scan in done.scans:
+            spent.add("attention", clock.scan(scan), scan.count)
         for experts in () if clock.ideal else done.experts:
             for recipe, share in routed:
                 timed = clock.experts(experts, recipe, self.expert_kernel)

@@ -1,0 +1,184 @@
+"""Compressed sparse attention of DeepSeek-V4: each layer keeps a short window of tokens and, in
+most layers, one entry for each 4 or 128 of them.
+
+Source: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs.
+"""
+
+from dataclasses import dataclass, replace
+
+from hwdesign._check import check_fields
+from hwdesign.models.parts import Mixer, Shard, Side, divided, linear, scaled_size, vector
+
+WINDOWED = "sliding attention"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressedAttention(Mixer):
+    """Attention with one entry that is key and value for all heads: those of the last `window`
+    tokens, and with a `ratio` one for each `ratio` tokens before.
+
+    With `index_heads` (and a ratio) an indexer picks `top_k` of those entries, which are then made
+    of two overlapping runs of tokens. The output goes through `out_groups` blocks of `out_rank`
+    each.
+
+    Examples
+    --------
+    >>> CompressedAttention(
+    ...     num_heads=64,
+    ...     head_dim=512,
+    ...     q_rank=1024,
+    ...     window=128,
+    ...     out_groups=8,
+    ...     out_rank=1024,
+    ...     ratio=4,
+    ... ).cache_elements
+    640
+    """
+
+    num_heads: int
+    head_dim: int  # [element]
+    q_rank: int  # [element]
+    window: int  # [token]
+    out_groups: int
+    out_rank: int  # [element]
+    ratio: int = 0  # [token]
+    index_heads: int = 0
+    index_dim: int = 0  # [element]
+    top_k: int = 0
+
+    def __post_init__(self):
+        sizes = ("num_heads", "head_dim", "q_rank", "window", "out_groups", "out_rank")
+        counts = ("ratio", "index_heads", "index_dim", "top_k")
+        check_fields(self, sizes=sizes, counts=counts)
+        if self.num_heads % self.out_groups:
+            raise ValueError(
+                f"out_groups must divide num_heads {self.num_heads}, got {self.out_groups}"
+            )
+        if self.index_heads and not (self.ratio and self.index_dim and self.top_k):
+            raise ValueError("index_heads must come with ratio, index_dim and top_k, got 0 of one")
+
+    @property
+    def kind(self):
+        """Its window, and how it compresses what is before."""
+        if not self.ratio:
+            return f"shared-entry attention, window {self.window}"
+        name = f"compressed attention {self.ratio}:1"
+        return f"{name}, top {self.top_k}" if self.index_heads else name
+
+    @property
+    def runs(self):
+        """Entries that are made at a time, one of which overlaps the run before."""
+        return 2 if self.index_heads else 1
+
+    @property
+    def caches(self):
+        """The window, and the compressed entries of all tokens."""
+        return (self.head_dim, self.window), (self._each(self.head_dim), None)
+
+    @property
+    def cache_elements(self):
+        """Elements a token leaves in the cache [element], while the window is not full."""
+        return self.head_dim + self._each(self.head_dim)
+
+    @property
+    def indexer_elements(self):
+        """Elements a token leaves for the indexer [element]."""
+        return self._each(self.index_dim) if self.index_heads else 0
+
+    def _each(self, elements):
+        """A token's share of a compressed entry [element]."""
+        if not self.ratio:
+            return 0
+        return elements / self.ratio if elements % self.ratio else elements // self.ratio
+
+    @property
+    def sizes(self):
+        """Heads and the rank of the queries."""
+        return {
+            "query_heads": self.num_heads,
+            "query_latent": self.q_rank,
+            "indexer_heads": self.index_heads,
+        }
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        part, size, heads = "attention", self.head_dim, self.num_heads
+        out = linear("q down", part, self.q_rank, hidden)
+        out += linear("q up", part, heads * size, self.q_rank)
+        out += [vector("q norm", "norm", self.q_rank)]
+        out += linear("kv", part, size, hidden) + [vector("kv norm", "norm", size)]
+        out += [vector("sinks", part, heads)]
+        if self.ratio:
+            out += self._compressor("compressor", size, hidden)
+        if self.index_heads:
+            out += self._compressor("indexer compressor", self.index_dim, hidden)
+            out += linear("indexer q", part, self.index_heads * self.index_dim, self.q_rank)
+            out += linear("indexer weights", part, self.index_heads, hidden)
+        groups, rank = self.out_groups, self.out_rank
+        out += linear("output down", part, groups * rank, heads * size // groups)
+        return out + linear("attention output", part, hidden, groups * rank)
+
+    def _compressor(self, name, size, hidden):
+        width = self.runs * size
+        out = linear(f"{name} kv", "attention", width, hidden)
+        out += linear(f"{name} gate", "attention", width, hidden)
+        bias = vector(f"{name} bias", "attention", self.ratio * width)
+        return [*out, bias, vector(f"{name} norm", "norm", size)]
+
+    def operations(self, run):
+        """Adds the projections, the indexer, the scores of window and compressed entries and the
+        output projection of one layer; the single entry is on every GPU.
+        """
+        part, size, heads = "attention", self.head_dim, self.local_heads(run.plan)
+        ways = run.plan.tp
+        groups = divided("output groups", self.out_groups, ways, "attention tp")
+        run.gemm("q and kv", run.tokens, self.q_rank + size, run.hidden, part)
+        run.gemm("q up", run.tokens, heads * size, self.q_rank, part)
+        self._compress(run)
+        shape = {"heads": heads, "kv_heads": 1, "key": size, "value": size, "cached": size}
+        name = "compressed attention"
+        run.attend(window=self.window, kind=name, **shape)
+        if self.ratio:
+            reach = self.top_k * self.ratio or None
+            run.attend(window=reach, kind=name, every=self.ratio, **shape)
+        inside = heads * size // groups
+        run.gemm("output down", run.tokens, self.out_rank, inside, part, groups)
+        run.gemm("attention output", run.tokens, run.hidden, groups * self.out_rank, part)
+        run.exchange("all-reduce", run.tokens * run.hidden, ways * run.plan.kvp)
+
+    def _compress(self, run):
+        part = "attention"
+        if self.ratio:
+            width = 2 * self.runs * self.head_dim
+            run.gemm("compressor", run.tokens, width, run.hidden, part)
+        if self.index_heads:
+            width = 2 * self.runs * self.index_dim + self.index_heads
+            run.gemm("indexer", run.tokens, width, run.hidden, part)
+            queries = self.index_heads * self.index_dim
+            run.gemm("indexer q", run.tokens, queries, self.q_rank, part)
+            shape = {"heads": self.index_heads, "size": self.index_dim, "cached": self.index_dim}
+            run.score(kind="an indexer", every=self.ratio, **shape)
+
+    def shards(self, attention, ffn):
+        """The rank of the queries, which no plan cuts."""
+        common = {"ways": 1, "part": "attention"}
+        return [Shard(name="query latent", field="q_rank", width=self.q_rank, **common)]
+
+    def sides(self, attention, ffn):
+        """Heads, their width as N of the way up, and the groups of the output."""
+        common = {"part": "attention", "ways": attention.tp}
+        heads, groups = self.num_heads * self.head_dim, self.out_groups * self.out_rank
+        return [
+            *self.head_sides(attention, "attention"),
+            Side(kind="output", name="query heads", size=heads, **common),
+            Side(kind="input", name="output groups", size=groups, **common),
+        ]
+
+    def heads_spread(self, ways):
+        """Whether heads and groups of the output spread evenly."""
+        return self.num_heads % ways == 0 and self.out_groups % ways == 0
+
+    def scaled(self, factor, ways):
+        """More or fewer heads, in whole groups; the entry stays."""
+        unit = self.out_groups * ways
+        return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))

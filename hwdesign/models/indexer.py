@@ -1,0 +1,88 @@
+"""The indexer of sparse attention: small heads score every cached token, and a query sees the best.
+
+Sources: DeepSeek-V3.2, arXiv 2512.02556; `modeling_deepseek_v32.py`, `modeling_glm_moe_dsa.py`,
+`modeling_glm5_next.py` and `modeling_minimax_m3_vl.py` of transformers 5.24.
+"""
+
+from dataclasses import dataclass
+
+from hwdesign._check import check_fields
+from hwdesign.models.parts import linear, vector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexer:
+    """Picks `top_k` tokens for a query: `num_heads` heads of `head_dim` against one key a token.
+
+    A `shared` one takes the choice of a layer before it, and has neither weights nor cache.
+    `weighted` heads are summed with weights of their own. With `pool` above 1, so many tokens are
+    pooled into one key.
+
+    Examples
+    --------
+    >>> Indexer(num_heads=64, head_dim=128, top_k=2048).cache_elements
+    128
+    """
+
+    num_heads: int
+    head_dim: int  # [element]
+    top_k: int  # [token]
+    shared: bool = False
+    weighted: bool = True
+    pool: int = 1  # [token]
+
+    def __post_init__(self):
+        sizes, flags = ("num_heads", "head_dim", "top_k"), ("shared", "weighted")
+        check_fields(self, sizes=sizes, flags=flags, whole=("pool",))
+
+    @property
+    def cache_elements(self):
+        """Elements that a token leaves in its cache [element]: a key, or its share of a pooled
+        one.
+        """
+        if self.shared:
+            return 0
+        whole = self.head_dim % self.pool == 0
+        return self.head_dim // self.pool if whole else self.head_dim / self.pool
+
+    def weights(self, hidden, query):
+        """Its weights for a hidden size and the width that its queries are made from [element]."""
+        if self.shared:
+            return []
+        part, size = "attention", self.head_dim
+        out = linear("indexer q", part, self.num_heads * size, query)
+        out += linear("indexer k", part, size, hidden)
+        out += [vector("indexer norm", "norm", 2 * size)]  # weight and bias, or one of q, one of k
+        out += linear("indexer weights", part, self.num_heads, hidden) if self.weighted else []
+        if self.pool > 1:
+            out += linear("indexer pool", part, size, hidden)
+            out += [vector("indexer pool bias", part, self.pool * size)]
+        return out
+
+    def operations(self, run, query):
+        """Adds its projections, which no plan cuts, its scores and its choice."""
+        if self.shared:
+            return
+        part, size = "attention", self.head_dim
+        run.gemm("indexer q", run.tokens, self.num_heads * size, query, part)
+        width = size * (1 + (self.pool > 1)) + self.num_heads * self.weighted
+        run.gemm("indexer k", run.tokens, width, run.hidden, part)
+        run.score(heads=self.num_heads, size=size, cached=size, kind="an indexer", every=self.pool)
+
+
+def picked(name, mixer):
+    """Name of attention, with how many tokens its indexer picks."""
+    if not mixer.indexer:
+        return name
+    name = f"{name}, top {mixer.indexer.top_k}"
+    return f"{name} (shared)" if mixer.indexer.shared else name
+
+
+def sparse(mixer, run, query):
+    """(most tokens that a query sees, name of a kind without a table), after the operations of the
+    indexer, whose queries are made from so many elements.
+    """
+    if not mixer.indexer:
+        return mixer.window, ""
+    mixer.indexer.operations(run, query)
+    return mixer.indexer.top_k, "sparse attention"
