@@ -24,15 +24,16 @@ def values(name):
 def figures(model):
     mixers = [block.mixer for block in model.blocks if block.mixer]
     near = [mixer for mixer in mixers if mixer.window]
-    full = [mixer for mixer in mixers if not mixer.window]
+    kept = [cache for mixer in mixers for cache in mixer.caches]
     return {
         "total_main": model.parameters,
         "active_incl_embedding": model.active_parameters(include_embedding=True),
         "active_excl_embedding": model.active_parameters(include_embedding=False),
-        "kv_bytes_per_token_full_bf16": 2 * sum(mixer.cache_elements for mixer in full),
+        "kv_bytes_per_token_full_bf16": 2 * sum(elements for elements, window in kept if not window),
         "window_layers": len(near),
         "window": near[0].window if near else None,
-        "kv_bytes_per_token_window_bf16": 2 * sum(mixer.cache_elements for mixer in near),
+        "kv_bytes_per_token_window_bf16": 2 * sum(elements for elements, window in kept if window),
+        "indexer_bytes_per_token": model.indexer_bytes_per_token(),
         "state_bytes_per_sequence": int(model.state_bytes()),
     }
 

@@ -14,6 +14,8 @@ import hwdesign as hw
 from hwdesign.advice.breaks import Refusal
 from hwdesign.measure import backends, collectives, machine, suite
 from hwdesign.measure.runs import Measurement
+from hwdesign.models.indexer import Indexer
+from hwdesign.models.parts import vector
 
 resource = pytest.importorskip("resource")  # limits of memory and of time are those of Unix
 
@@ -57,6 +59,7 @@ MEMORY = 2 * 2**30  # beyond what the process holds [byte]
 MODEL, PLAN = hw.Model.from_config("llama-3.1-8b"), hw.Plan(tp=2)
 EXPERTS = hw.Model.from_config("gpt-oss-20b")
 ATTENTION = hw.SelfAttention(num_heads=8, num_kv_heads=2, head_dim=16)
+INDEXER, VECTOR = Indexer(num_heads=4, head_dim=16, top_k=64), vector("extra", "norm", 64)
 BLOCK = hw.Block(mixer=ATTENTION, ffn=hw.DenseFFN(width=64))
 GB300, RECIPE, CASE = hw.device("GB300"), hw.recipe("fp8"), hw.Case(model="gpt2", device="H100_SXM")
 CPU = hw.Device(name="a CPU", form_factor="server", dense_peak={"bf16": 1.3e12}, memory_bandwidth=2.4e10, memory_capacity=48e9,
@@ -97,23 +100,23 @@ CALLS = {
     "Device": {name: getattr(GB300, name) for name in hw.Device.__dataclass_fields__},
     "device": {"device": "H200"},
     "device_names": {},
-    "Block": {"mixer": ATTENTION, "ffn": BLOCK.ffn, "norms": 2, "norm_bias": False, "scalars": 1},
+    "Block": {"mixer": ATTENTION, "ffn": BLOCK.ffn, "norms": 2, "norm_bias": False, "scalars": 1, "residual": None},
     "DenseFFN": {"width": 64, "gated": True, "bias": False},
     "LatentAttention": dict.fromkeys(("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim"), 8)
-    | {"bias": False, "window": None},
+    | {"bias": False, "window": None, "output_gate": True, "indexer": INDEXER},
     "Mamba2": dict.fromkeys(("num_heads", "head_dim", "groups", "state", "conv"), 8)
-    | {"bias": False, "conv_bias": True},
+    | {"bias": False, "conv_bias": True, "norm": True, "out_bias": None},
     "MoE": {"num_experts": 8, "top_k": 2, "width": 64, "gated": True, "bias": False, "shared_width": 64,
             "shared_gate": False, "router_bias": False, "router_correction": False,
-            "router_scale": False, "zero_experts": 4},
+            "router_scale": False, "zero_experts": 4, "latent": 16, "latent_norm": True},
     "SelfAttention": {"num_heads": 8, "num_kv_heads": 2, "head_dim": 16, "window": 8, "qkv_bias": False,
                       "out_bias": False, "qk_norm": "head", "sinks": False, "value_dim": 8, "output_gate": "head",
-                      "value_weight": True},
+                      "value_weight": True, "indexer": INDEXER},
     "Model": {"name": "x", "hidden_size": 64, "vocab_size": 100, "blocks": (BLOCK,), "tied_embeddings": False,
               "positions": 0, "norm_bias": False, "embedding_norm": False, "final_norm": True, "head_bias": False,
               "lm_head": True, "labels": 0, "quantization": "fp8",
               "formats": (("ffn", (("bf16", 0.75), ("fp8", 0.25))),), "kv_cache": "fp8", "max_positions": 4096,
-              "left_out": ("a tower",)},
+              "left_out": ("a tower",), "closing": (VECTOR,)},
     "Model.from_config": {"source": "gpt2"},
     "good_ways": {"width": 4096, "precision": "bf16", "tier": "tile 128", "most": 8},
     "head_sharding": {"num_heads": 32, "num_kv_heads": 8, "ways": 4},

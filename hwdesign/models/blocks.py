@@ -539,30 +539,16 @@ class MoE(FeedForward):
             out += [vector("router scale", "router", hidden)]
             out += [vector("expert scale", "router", self.num_experts)]
         copies = {"stored": self.num_experts, "used": self.used}
-        out += feed_forward(
-            "expert up",
-            "expert down",
-            "experts",
-            self.width,
-            self.latent or hidden,
-            self.gated,
-            self.bias,
-            **copies,
-        )
+        shape, inside = (self.gated, self.bias), self.latent or hidden
+        names = "expert up", "expert down", "experts"
+        out += feed_forward(*names, self.width, inside, *shape, **copies)
         if self.latent:
             out += linear("latent down", "shared experts", self.latent, hidden)
             out += linear("latent up", "shared experts", hidden, self.latent)
             out += [vector("latent norm", "norm", self.latent)] if self.latent_norm else []
         if self.shared_width:
-            out += feed_forward(
-                "shared up",
-                "shared down",
-                "shared experts",
-                self.shared_width,
-                hidden,
-                self.gated,
-                self.bias,
-            )
+            names = "shared up", "shared down", "shared experts"
+            out += feed_forward(*names, self.shared_width, hidden, *shape)
         return out + (
             linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
         )

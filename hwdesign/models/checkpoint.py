@@ -18,7 +18,14 @@ from typing import NamedTuple
 
 from hwdesign.models.blocks import LatentAttention, SelfAttention
 from hwdesign.models.linear import KimiDelta, LightningAttention
-from hwdesign.models.module_names import NEW_LEAVES, NEW_STYLES, OUTSIDE
+from hwdesign.models.module_names import (
+    NEW_LEAVES,
+    NEW_STYLES,
+    OUTSIDE,
+    PER_LAYER,
+    PLACES,
+    PLACES_DENSE,
+)
 from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.reading import prediction_parameters
 
@@ -79,21 +86,6 @@ STYLES = {
     ),
     **NEW_STYLES,
 }
-# Model type -> part -> where its modules stand in a layer with experts, if not where `modules`
-# looks; the same of its other layers.
-PLACES = {
-    **dict.fromkeys(
-        ("gemma4", "gemma4_text"),
-        {"experts": ("experts", "moe.experts"), "shared experts": ("mlp",)},
-    ),
-    "longcat_flash": {"attention": ("self_attn.0",), "shared experts": ("mlps.0",)},
-    "step3p5": {
-        "experts": ("moe", "moe.experts", "mlp.experts"),
-        "shared experts": ("share_expert", "mlp.shared_experts"),
-    },
-    "granitemoeshared": {"shared experts": ("shared_mlp",)},
-    "hunyuan_v1_moe": {"shared experts": ("mlp.shared_mlp",)},
-}
 STYLE = ("model.layers", "self_attn", "mlp")
 WRAPPERS = ("model", "language_model.model", "model.language_model")
 FUSED = ("qkv_proj", "c_attn", "query_key_value")
@@ -125,10 +117,6 @@ TOWERS = {
     "speech": "audio tower",
     "talker": "talker",
 }
-
-
-PLACES_DENSE = {"longcat_flash": {"attention": ("self_attn.1",), "ffn": ("mlps.1",)}}
-PER_LAYER = {"longcat_flash": 2}  # blocks that a layer is counted as
 
 
 class Module(NamedTuple):

@@ -455,7 +455,8 @@ def _model(values, name, *, sidecar=None, pooled=False):
     specific = READERS[kind](read, hidden, kind)
     prediction = specific.pop("prediction", None)
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
-    tied = read.flag("tie_word_embeddings", "tie_embedding", default=False)
+    tied = defaults.get("tie_word_embeddings", False)
+    tied = read.flag("tie_word_embeddings", "tie_embedding", default=tied)
     tied = tied and lm_head
     longest = read.raw("max_position_embeddings")[1]
     if longest is not None:

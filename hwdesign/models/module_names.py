@@ -41,3 +41,20 @@ NEW_LEAVES = {  # as LEAVES there
     "kv": ("wkv", "kv_proj"),
     "output down": ("wo_a", "o_a_proj"),
 }
+# Model type -> part -> where its modules stand in a layer with experts, if not where `modules`
+# looks; the same of its other layers.
+PLACES = {
+    **dict.fromkeys(
+        ("gemma4", "gemma4_text"),
+        {"experts": ("experts", "moe.experts"), "shared experts": ("mlp",)},
+    ),
+    "longcat_flash": {"attention": ("self_attn.0",), "shared experts": ("mlps.0",)},
+    "step3p5": {
+        "experts": ("moe", "moe.experts", "mlp.experts"),
+        "shared experts": ("share_expert", "mlp.shared_experts"),
+    },
+    "granitemoeshared": {"shared experts": ("shared_mlp",)},
+    "hunyuan_v1_moe": {"shared experts": ("mlp.shared_mlp",)},
+}
+PLACES_DENSE = {"longcat_flash": {"attention": ("self_attn.1",), "ffn": ("mlps.1",)}}
+PER_LAYER = {"longcat_flash": 2}  # blocks that a layer is counted as

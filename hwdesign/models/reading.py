@@ -41,7 +41,8 @@ def said(read, bias):
 def only(read, values):
     """Refuse keys with another value than the one that is counted; missing or null is that one."""
     for key, value in values.items():
-        if read.raw(key)[1] not in (None, value):
+        given = read.raw(key)[1]
+        if given is not None and (type(given) is not type(value) or given != value):
             shown = str(value).lower() if isinstance(value, bool) else value
             raise read.complain(key, f"{shown} or absent: nothing else is counted")
 
