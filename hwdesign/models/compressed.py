@@ -4,10 +4,20 @@ most layers, one entry for each 4 or 128 of them.
 Source: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from hwdesign._check import check_fields
-from hwdesign.models.parts import Mixer, Shard, Side, divided, linear, scaled_size, vector
+from hwdesign.models.parts import (
+    Mixer,
+    Shard,
+    Side,
+    divided,
+    linear,
+    multiples_near,
+    scaled_size,
+    vector,
+)
 
 WINDOWED = "sliding attention"
 
@@ -177,6 +187,12 @@ class CompressedAttention(Mixer):
     def heads_spread(self, ways):
         """Whether heads and groups of the output spread evenly."""
         return self.num_heads % ways == 0 and self.out_groups % ways == 0
+
+    def heads_near(self, ways):
+        """The two siblings whose heads and groups of the output spread over so many GPUs."""
+        groups = multiples_near(self.out_groups, ways)[0]
+        counts = multiples_near(self.num_heads, math.lcm(groups, ways))
+        return [replace(self, num_heads=count, out_groups=groups) for count in counts]
 
     def scaled(self, factor, ways):
         """More or fewer heads, in whole groups; the entry stays."""

@@ -51,6 +51,19 @@ UNUSED = {  # sizes of a kind of block that a pattern of letters may do without
 }
 
 
+FALCON_SCALES = (
+    "attention_in_multiplier",
+    "attention_out_multiplier",
+    "embedding_multiplier",
+    "key_multiplier",
+    "lm_head_multiplier",
+    "mlp_multipliers",
+    "ssm_in_multiplier",
+    "ssm_multipliers",
+    "ssm_out_multiplier",
+)
+
+
 def _nemotron_h(read, hidden, kind):
     """Blocks by the letters of a pattern: M Mamba-2, * attention, - dense, E experts; one norm
     each.
@@ -173,7 +186,7 @@ def _plain_attention(read, hidden, norm=None):
 def _falcon_h1(read, hidden, kind):
     """Attention and Mamba-2 side by side in each layer."""
     layers = reading.layers(read)
-    read.used.update(key for key in read.values if key.endswith(("_multiplier", "_multipliers")))
+    read.used.update(FALCON_SCALES)
     reading.only(read, {"mamba_use_mlp": True})
     reading.pattern(read, "layers_block_type", layers, {"hybrid": None})
     reading.pattern(read, "layer_types", layers, {"hybrid": None})
@@ -215,8 +228,7 @@ def _bamba(read, hidden, kind):
 def _granite_hybrid(read, hidden, kind):
     """Mamba-2, and attention in some layers; experts beside a shared one, or that alone."""
     layers = reading.layers(read)
-    read.used.update(key for key in read.values if key.endswith("_multiplier"))
-    read.used.update(("init_method", "normalization_function", "logits_scaling"))
+    read.used.update((*reading.MULTIPLIERS, "init_method", "normalization_function"))
     full = reading.pattern(read, "layer_types", layers, MAMBA_NAMES)
     again = reading.pattern(read, "layers_block_type", layers, MAMBA_NAMES)
     full = again if full is None else full

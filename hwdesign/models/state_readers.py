@@ -13,6 +13,20 @@ from hwdesign.models.sparse_readers import deepseek_experts, indexers
 MIXED = {"linear_attention": False, "full_attention": True}
 
 
+MINIMAX_SCALES = [
+    f"{part}_{which}{end}"
+    for part, end in (
+        ("full_attn", "_factor"),
+        ("linear_attn", "_factor"),
+        ("mlp", "_factor"),
+        ("layernorm_full_attention", ""),
+        ("layernorm_linear_attention", ""),
+        ("layernorm_mlp", ""),
+    )
+    for which in ("alpha", "beta")
+]
+
+
 def _qwen_next(read, hidden, kind):
     """Three gated delta nets, then attention with an output gate; dense or experts of which one is
     shared.
@@ -152,6 +166,7 @@ def _kimi_mixers(read, layers, first):
             raise read.complain(outside, f"{there}, as linear_attn_config says")
         found[name] = here or there or read.integer(outside)
     low = True
+    read.used.add("linear_lower_bound")
     if inner:
         low = not inner.flag("use_full_rank_gate")
         inner.used.update(("gate_lower_bound", "safe_gate"))
@@ -217,7 +232,7 @@ def _minimax(read, hidden, kind):
     heads, kv, size = reading.heads(read, hidden)
     reading.only(read, {"shared_intermediate_size": 0})
     read.used.update(("block_size", "postnorm", "shared_moe_mode", "attention_type", "rotary_dim"))
-    read.used.update(key for key in read.values if key.endswith(("_alpha_factor", "_beta_factor")))
+    read.used.update(MINIMAX_SCALES)
     window = read.optional("sliding_window")
     attention = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, window=window)
     lightning = LightningAttention(num_heads=heads, head_dim=size)

@@ -395,6 +395,9 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
             block.residual.operations(run)
     run.count = 1
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
+    for weight in model.closing:
+        if weight.matmul:
+            run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
     if model.head_rows:
         rows = int(pad(model.head_rows, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
         run.gemm("head", run.batch, rows, model.hidden_size, "head")
