@@ -112,6 +112,19 @@ def test_latent_experts_work_on_the_latent_and_send_it():
     )
 
 
+def test_each_stage_hands_on_all_residual_streams():
+    model = shown("deepseek-ai--DeepSeek-V4-Flash")
+    plan = hw.Plan(pp=2)
+    load = {"batch": 8, "context": 4096, "attention": plan, "ffn": plan, "ideal": True}
+    four, one = (
+        hw.decode_step(m, "B200", "fp8", **load)
+        for m in (model, replace(model, blocks=tuple(replace(b, residual=None) for b in model.blocks), closing=()))
+    )
+    sent = 4 * 4096 * 2 / hw.device("B200").link_bandwidth
+    assert four.terms["communication"] - one.terms["communication"] == pytest.approx(3 * sent)
+    assert model.streams == 4 and hw.Model.from_config("gpt2").streams == 1
+
+
 def test_key_heads_limit_the_ways_of_a_delta_net():
     net = GatedDeltaNet(num_heads=128, key_heads=16, key_dim=128, head_dim=128, conv=4)
     assert net.heads_spread(16) and not net.heads_spread(32)

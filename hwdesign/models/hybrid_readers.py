@@ -57,6 +57,7 @@ FALCON_SCALES = (
     "embedding_multiplier",
     "key_multiplier",
     "lm_head_multiplier",
+    "mlp_expansion_factor",
     "mlp_multipliers",
     "ssm_in_multiplier",
     "ssm_multipliers",

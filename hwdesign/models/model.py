@@ -137,6 +137,12 @@ class Model:
         return Counter(self.blocks)
 
     @property
+    def streams(self):
+        """Residual streams, each of the hidden size."""
+        found = [block.residual.streams for block in self.block_counts if block.residual]
+        return max(found, default=1)
+
+    @property
     def weights(self):
         """All weights, embedding to head, as a list of `Weight`."""
         seen = {block: block.weights(self.hidden_size) for block in self.block_counts}

@@ -1,7 +1,7 @@
 """What every part of a model has: its weights, and what a mixer and a feed-forward part must know.
 
-A new kind of block is a subclass of `Mixer` or `FeedForward` in `hwdesign.models.blocks`. It says
-what it weighs, caches, computes and how it splits; everything else of the package asks it.
+A new kind of block is a subclass of `Mixer` or `FeedForward`, as in `hwdesign.models.blocks`. It
+says what it weighs, caches, computes and how it splits; everything else of the package asks it.
 """
 
 import abc

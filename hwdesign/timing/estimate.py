@@ -680,7 +680,7 @@ class _StepTimer:
         return _Kept(
             vectors=(vectors + table + rows * model.hidden_size) * BF16.bytes,
             cache=held,
-            stream=tokens * model.hidden_size * BF16.bytes,
+            stream=tokens * model.streams * model.hidden_size * BF16.bytes,
         )
 
     def _weights(self, done):
@@ -702,6 +702,6 @@ def _sends(model, batch, new, plan):
     if plan.pp == 1:
         return []
     tokens = np.ceil(batch / plan.dp) * new
-    vectors = tokens * model.hidden_size / plan.tp
+    vectors = tokens * model.streams * model.hidden_size / plan.tp
     between = Exchange(kind="send", elements=vectors, ranks=2, count=plan.pp - 1)
     return [between, Exchange(kind="send", elements=tokens, ranks=2)]
