@@ -377,7 +377,8 @@ class ParallelMixers(Mixer):
 
     Examples
     --------
-    >>> from hwdesign.models.blocks import Mamba2, SelfAttention
+    >>> from hwdesign.models.blocks import SelfAttention
+    >>> from hwdesign.models.mamba import Mamba2
     >>> heads = SelfAttention(num_heads=8, num_kv_heads=2, head_dim=64)
     >>> mamba = Mamba2(num_heads=8, head_dim=64, groups=1, state=64, conv=4)
     >>> ParallelMixers(first=heads, second=mamba).kind
