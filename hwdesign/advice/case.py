@@ -19,6 +19,7 @@ from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
 from hwdesign.models import config
+from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
@@ -202,6 +203,17 @@ class Case:
         shapes is guideline 2's and 5's.
         """
         return engine_plan_refusal(self.engine, self.model, self.attention, self.ffn)
+
+    @property
+    def cache_option(self):
+        """What makes the engine read this cache with the kernel that is timed; empty where that
+        needs nothing: latent attention on a cache of 8 bits on a device with FP8 and no FP4.
+        """
+        latent = any(isinstance(b.mixer, LatentAttention) for b in self.model.block_counts)
+        rates = self.device.dense_peak
+        if latent and self.cache.bits == 8 and "fp8" in rates and "fp4" not in rates:
+            return self.engine.latent_fp8_option
+        return ""
 
     @functools.cached_property
     def breakdown(self):

@@ -12,7 +12,6 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.plan_rules import fewer_gpus
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import RANK, worst
-from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.timing.bounds import term_bounds
 from hwdesign.timing.formats import Formats
@@ -149,8 +148,8 @@ class Report:
                 f"context {longest} is beyond the {model.max_positions} tokens that the config "
                 "names as the longest"
             )
-        option = self.case.engine.latent_fp8_option
-        if option and _latent_fp8_on_hopper(self.case):
+        option = self.case.cache_option
+        if option:
             yield f"the time of attention on a cache in fp8 is that of {option}, not of the default"
         for found in self.loads:
             fewer = fewer_gpus(found.case)
@@ -277,13 +276,6 @@ def _model(model):
         "parameters": model.parameters,
         **{name: size for name, size in _sizes(model).items() if name != "layer_kinds"},
     }
-
-
-def _latent_fp8_on_hopper(case):
-    """Whether latent attention reads an FP8 cache on a device with FP8 math and no FP4."""
-    latent = any(isinstance(b.mixer, LatentAttention) for b in case.model.block_counts)
-    rates = case.device.dense_peak
-    return latent and case.cache.bits == 8 and "fp8" in rates and "fp4" not in rates
 
 
 def _terms(case):

@@ -166,8 +166,8 @@ class Recipe:
 
     @property
     def weight_only(self):
-        """Whether weights are stored in fewer bits than are multiplied."""
-        return self.weights.bits < self.math.bits
+        """Whether weights alone are in few bits: the kernel expands them to 16 and more."""
+        return self.weights.bits < 16 <= self.math.bits
 
 
 def _recipe(name, weights, activations, outputs, kv_cache, math):
