@@ -29,7 +29,6 @@ from hwdesign.timing.layouts import layouts
 from hwdesign.timing.serving import time_per_output_token
 
 WAYS = ("tp", "kvp", "dp", "ep", "pp")
-MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
 
 
 def as_model(source):
@@ -353,32 +352,6 @@ def change(case, **changes):
     if fits_before and not new.breakdown.feasible:
         return None
     return new
-
-
-def enough(case):
-    """The same kind of plan over the fewest GPUs that hold a model which does not fit.
-
-    Ways of tensor parallelism for attention are doubled up to 64, and so is what the feed-forward
-    part is cut by; None where no such plan holds it.
-
-    Examples
-    --------
-    >>> enough(Case(model="deepseek-r1", recipe="nvfp4")).gpus
-    2
-    """
-    way = "ep" if case.ffn.ep > case.ffn.tp else "tp"
-    times = 2
-    while case.attention.tp * times <= MOST_WAYS:
-        attention = replace(case.attention, tp=case.attention.tp * times)
-        ffn = replace(case.ffn, **{way: getattr(case.ffn, way) * times})
-        try:
-            new = replace(case, attention=attention, ffn=ffn)
-        except ValueError:  # a device without a link
-            return None
-        if new.breakdown and new.breakdown.feasible:
-            return new
-        times *= 2
-    return None
 
 
 def ways_text(plan):

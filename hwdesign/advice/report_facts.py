@@ -100,6 +100,8 @@ class Report:
 
     def _status(self, found):
         status = found.status_without(self.ignored)
+        if found.case.engine_refusal:  # an engine that was named does not run it: that is no cost
+            status = worst([status, "break" if "engine" not in self.defaults else "warn"])
         if RANK[status] < RANK["fail"] and not self._judged(found):
             return NOT_JUDGED
         return status
@@ -140,7 +142,7 @@ class Report:
     def _notes(self):
         """What the package warned of, and whose constants stand in for others."""
         yield from self.warned
-        model, longest = self.case.model, max(found.case.context for found in self.loads)
+        model, longest = self.case.model, max(_longest(found.case) for found in self.loads)
         if model.left_out:
             yield f"left out of all counts: {'; '.join(model.left_out)}"
         if model.max_positions and longest > model.max_positions:
@@ -148,6 +150,10 @@ class Report:
                 f"context {longest} is beyond the {model.max_positions} tokens that the config "
                 "names as the longest"
             )
+        few = min(found.case.batch for found in self.loads)
+        stages = self.case.attention.pp
+        if few < stages:
+            yield f"{few} sequences are fewer than the {stages} stages: some stages have no work"
         option = self.case.cache_option
         if option:
             yield f"the time of attention on a cache in fp8 is that of {option}, not of the default"
@@ -276,6 +282,11 @@ def _model(model):
         "parameters": model.parameters,
         **{name: size for name, size in _sizes(model).items() if name != "layer_kinds"},
     }
+
+
+def _longest(case):
+    """Tokens of a sequence at its end [token]."""
+    return case.context if case.answer is None else case.prompt + case.answer
 
 
 def _terms(case):

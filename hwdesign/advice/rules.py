@@ -351,7 +351,8 @@ def regular_layers(case, limits):
     cut_fix, most = None, max(waits.values())
     if left < most and percent(left) != percent(most):
         reason += f"; cut by time into {', '.join(map(str, cuts))} they wait {percent(left)}"
-        cut_fix = _cut_fix(case, cuts) if limits.grade(left) == "ok" else None
+        helps = limits.grade(left) == "ok" or most - left >= limits.warn
+        cut_fix = _cut_fix(case, cuts) if helps else None
     values = {"layers": told, "last stage": f"the head besides {split[-1]} layers"}
     equal_fix = {"layers": _equal_stages(case, sibling)}
     findings = [
