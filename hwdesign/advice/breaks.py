@@ -284,11 +284,11 @@ def loads(case, engine=None, despite=()):
     >>> loads(Case(model="llama-3.1-8b"))
     True
     """
-    name = as_engine(engine or case.engine).name
-    if engine_plan_refusal(name, case.model, case.attention, case.ffn):
+    engine = as_engine(engine or case.engine)
+    if engine_plan_refusal(engine, case.model, case.attention, case.ffn):
         return False
     forms, device = {}, case.device.name
-    own = [rule for rule in rules() if rule.engine == name and not rule.version]
+    own = [rule for rule in rules() if rule.engine == engine.name and not rule.version]
     for side in sides(case):
         form = forms.setdefault(side.part, case.low(side.part).name)
         refused = any(rule.refuses(side, form, device) for rule in own)

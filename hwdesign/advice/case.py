@@ -170,6 +170,11 @@ class Case:
         self._refuse_what_cannot_be()
 
     def _refuse_what_cannot_be(self):
+        if "bf16" not in self.device.dense_peak:
+            raise ValueError(
+                "device must multiply BF16, which head and router take in every recipe, got "
+                f"{self.device.name} ({', '.join(self.device.dense_peak)})"
+            )
         device, stages, layers = self.device, self.attention.pp, len(self.model.blocks)
         if stages > layers:
             raise ValueError(
@@ -205,14 +210,12 @@ class Case:
 
     @property
     def cache_option(self):
-        """What makes the engine read this cache with the kernel that is timed; empty where that
-        needs nothing: latent attention on a cache of 8 bits on a device with FP8 and no FP4.
+        """What makes latent attention of this engine on this device read a cache of 8 bits with the
+        kernel that is timed; empty where that needs nothing.
         """
         latent = any(isinstance(b.mixer, LatentAttention) for b in self.model.block_counts)
-        rates = self.device.dense_peak
-        if latent and self.cache.bits == 8 and "fp8" in rates and "fp4" not in rates:
-            return self.engine.latent_fp8_option
-        return ""
+        asks = self.device.name in self.engine.latent_fp8_devices
+        return self.engine.latent_fp8_option if latent and asks and self.cache.bits == 8 else ""
 
     @functools.cached_property
     def breakdown(self):

@@ -354,10 +354,8 @@ def _fix(fix):
     for name in before:
         if before[name] != after[name]:
             changed[name] = {"before": before[name], "after": after[name]}
-    gain = None
-    if fix.place == "server" and fix.step is not None and fix.step < 0:
-        gain = -fix.step  # published pairs of servers compare plans and formats, no models
-    expected = None if gain is None else expected_gain(gain)
+    gain, differ = _served_gain(fix)
+    expected = expected_gain(gain, differ) if differ else None
     return {
         "text": visible(fix.text, 500),
         "place": fix.place,
@@ -368,7 +366,7 @@ def _fix(fix):
         "parameters_share": plain(fix.parameters),
         "step_share": plain(fix.step),
         "step_seconds": plain(fix.case.seconds),
-        "sure": None if gain is None else bool(sure_gain(gain)),
+        "sure": bool(sure_gain(gain)) if differ else None,
         "expected_shares": expected and [plain(share) for share in expected],
         "notes": list(fix.case.breakdown.notes),
         "worsens": [
@@ -376,6 +374,20 @@ def _fix(fix):
             for guideline, old, new in fix.worsens
         ],
     }
+
+
+def _served_gain(fix):
+    """What a fix saves and the kind of pairs of servers that differ in as much; None where nothing
+    is saved or no such pair was published: for another model, another cache, two changes at once.
+    """
+    before, after = fix.before, fix.case
+    if fix.place != "server" or fix.step is None or fix.step >= 0 or after.cache != before.cache:
+        return None, None
+    plan = (after.attention, after.ffn) != (before.attention, before.ffn)
+    form = after.recipe != before.recipe
+    if plan == form:
+        return None, None
+    return -fix.step, "plan" if plan else "format"
 
 
 def _shape(case):
