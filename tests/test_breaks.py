@@ -132,8 +132,9 @@ def test_every_row_has_a_source_a_date_and_known_words():
     text = (ROOT / "hwdesign" / "advice" / "refusals.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
     assert 25 <= len(rows) < len(rules())  # a row of groups is a rule for each of their sizes
-    for row, rule in zip(rows, rules(), strict=True):
-        assert None not in row and None not in row.values() and row["engine"] == rule.engine
+    assert all(None not in row and None not in row.values() for row in rows)
+    assert {(row["engine"], row["says"]) for row in rows} == {(rule.engine, rule.says) for rule in rules()}
+    for rule in rules():
         assert rule.source.startswith("https://github.com/") and rule.says
         assert datetime.date(2026, 1, 1) <= datetime.date.fromisoformat(rule.accessed) <= datetime.date(2027, 1, 1)
         assert set(rule.formats) <= set(PRECISIONS) and set(rule.devices) <= set(device_names())
@@ -249,7 +250,7 @@ def test_a_plan_that_only_another_engine_runs_is_a_warning():
 
 def test_the_nearest_numbers_of_gpus_are_those_that_the_engine_takes():
     assert nearest_ways(case_of("qwen2.5-7b", tp=8), "query heads", 8) == "; nearest: tp=4"
-    assert nearest_ways(case_of("qwen2.5-7b", engine="trtllm", tp=8), "query heads", 8) == "; nearest: tp=7"
+    assert nearest_ways(case_of("qwen2.5-7b", engine="trtllm", tp=8), "query heads", 8) == "; nearest: tp=7 or tp=14"
     experts = case_of(model(MoE(num_experts=180, top_k=6, width=2048)), "bf16", tp=8, ep=8)
     assert nearest_ways(experts, "expert set", 8) == "; nearest: ep=4"
 
@@ -290,3 +291,12 @@ def test_gpus_that_a_model_needs_are_not_wasted():
     assert fewer_gpus(case_of("llama-3.1-8b", "bf16", tp=3)) is None
     fewer = fewer_gpus(case_of("gpt-oss-20b", "mxfp4", "GB300", dp=8, ep=8))
     assert fewer and fewer[0] < 8
+
+
+@pytest.mark.parametrize(("recipe", "group"), [("w4a16", 128), ("w4a16_g64", 64), ("w8a16_g64", 64)])
+def test_a_group_of_any_size_must_not_be_cut(recipe, group):
+    """Qwen2.5-72B over 8 GPUs: 29568 / 8 = 3696 = 28.875 groups of 128, 57.75 of 64, 115.5 of 32."""
+    case = case_of("qwen2.5-72b", tp=8, recipe=recipe)
+    finding = next(f for f in checklist(case).findings if f.dimension == "feed-forward width")
+    assert finding.status == "break" and f"group_size={group}" in finding.refused_by[0].says
+    assert 29696 % (8 * group) == 0 and "29696" in finding.fixes[-1].text

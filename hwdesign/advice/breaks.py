@@ -333,7 +333,7 @@ def nearest_ways(case, kind, ways):
     --------
     >>> from hwdesign.advice.case import Case
     >>> nearest_ways(Case(model="phi-4"), "query heads", 8)
-    '; nearest: tp=5 or tp=10'
+    '; nearest: tp=2'
     """
     name = "ep" if kind == "expert set" else "tp"
     near = []

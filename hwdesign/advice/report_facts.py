@@ -70,9 +70,16 @@ class Report:
     @property
     def worst(self):
         """The worst verdict that counts, at any load: "ok", "warn", "fail" or "break"; what does
-        not fit into memory fails.
+        not fit into memory fails, and plans that an engine which was named does not run break.
         """
-        return worst([found.status_without(self.ignored) for found in self.loads])
+        return worst([self._worst(found) for found in self.loads])
+
+    def _worst(self, found):
+        """The worst of one load."""
+        status = found.status_without(self.ignored)
+        if not found.case.engine_refusal:
+            return status
+        return worst([status, "warn" if "engine" in self.defaults else "break"])
 
     @property
     def judged(self):
@@ -99,9 +106,7 @@ class Report:
         return max(map(self._status, self.loads), key=REPORT_STATUSES.index)
 
     def _status(self, found):
-        status = found.status_without(self.ignored)
-        if found.case.engine_refusal:  # an engine that was named does not run it: that is no cost
-            status = worst([status, "break" if "engine" not in self.defaults else "warn"])
+        status = self._worst(found)
         if RANK[status] < RANK["fail"] and not self._judged(found):
             return NOT_JUDGED
         return status
