@@ -5,7 +5,7 @@ import datetime
 from dataclasses import replace
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fastest
 
 import hwdesign as hw
 from hwdesign.advice.breaks import Rule, broken, loading_engines, loads, nearest_ways, refused_by, rules, sides
@@ -228,7 +228,7 @@ def test_a_cost_is_not_that_of_a_plan_that_nobody_runs():
     case = Case(model="phi-4", device="GB300", attention=P(tp=8), ffn=P(tp=8), engine="trtllm")
     verdict = checklist(case).verdicts[6]
     assert verdict.status == "ok" and "; a plan that no named engine runs would save 14" in verdict.reason
-    other = case.fastest([(a, f) for a, f in case.layouts()])
+    other = fastest(case, [(a, f) for a, f in case.layouts()])
     assert all(engine_plan_refusal(name, case.model, other.attention, other.ffn) for name in engine_names())
     assert case.gain(other) > 0.05
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fastest
 
 import hwdesign as hw
 from hwdesign.advice import breaks, plan_rules, rules, shapes
@@ -1025,11 +1025,11 @@ def test_a_case_that_fits_gets_no_advice_that_does_not():
     assert case.breakdown.feasible and change(case, recipe="bf16") is None
     assert change(case, attention=hw.Plan(pp=81), ffn=hw.Plan(pp=81)) is None
     pair = (hw.Plan(), hw.Plan())
-    assert replace(case, recipe="bf16").fastest([pair]).seconds == seconds(replace(case, recipe="bf16"))
+    assert fastest(replace(case, recipe="bf16"), [pair]).seconds == seconds(replace(case, recipe="bf16"))
     two = replace(case, attention=hw.Plan(tp=2), ffn=hw.Plan(tp=2), batch=260)
     whole, copies = (hw.Plan(tp=2), hw.Plan(tp=2)), (hw.Plan(dp=2), hw.Plan(dp=2))
     assert [bool(change(two, attention=a, ffn=f)) for a, f in (whole, copies)] == [True, False]
-    assert two.fastest([copies]) is None and two.fastest([copies, whole]).attention == whole[0]
+    assert fastest(two, [copies]) is None and fastest(two, [copies, whole]).attention == whole[0]
 
 
 @pytest.mark.parametrize(

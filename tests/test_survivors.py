@@ -8,6 +8,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from conftest import fastest
 
 import hwdesign as hw
 from hwdesign import cli
@@ -209,10 +210,10 @@ def test_the_fastest_plans_fit_where_any_do():
     assert staged.breakdown.feasible and not alone.breakdown.feasible
     assert alone.seconds < staged.seconds and unable.seconds is None
     both = [(two, two), (one, one)]
-    assert unable.fastest(both).attention == two  # one of them fits
-    assert unable.fastest(both[1:]).attention == one  # none does
-    assert staged.fastest(both).attention == two and staged.fastest(both[1:]) is None
-    assert alone.fastest(both).attention == one  # it does not fit itself
+    assert fastest(unable, both).attention == two  # one of them fits
+    assert fastest(unable, both[1:]).attention == one  # none does
+    assert fastest(staged, both).attention == two and fastest(staged, both[1:]) is None
+    assert fastest(alone, both).attention == one  # it does not fit itself
 
 
 def test_what_a_wider_model_of_fewer_layers_adds():

@@ -306,12 +306,6 @@ class Case:
                 attention, ffn = pairs[place]
                 yield replace(self, attention=attention, ffn=ffn)
 
-    def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory,
-        though its own plans do.
-        """
-        return next(self.ranked(pairs), None)
-
     def low(self, part):
         """Format of a part's weights; of most of them where the checkpoint mixes formats."""
         return self.model.part_formats(part, self.recipe)[0][0].weights
