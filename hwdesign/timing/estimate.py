@@ -632,7 +632,8 @@ class _StepTimer:
             return weights + cache, cache
         key = ("stages", stages, np.shape(context), np.asarray(context).tobytes())
         if key not in self.parts:
-            self.parts[key] = _stage_shares(self.model, context, stages, self.engine)
+            size = self.clock.recipe.kv_cache.bytes
+            self.parts[key] = _stage_shares(self.model, context, stages, self.engine, size)
         most, in_it = -np.inf, 0.0
         for weight, cached in self.parts[key]:
             held = weights * weight + cache * cached
@@ -713,9 +714,10 @@ class _StepTimer:
         return total
 
 
-def _stage_shares(model, context, stages, engine):
-    """Shares of the weights and of the cache in each stage [dimensionless], as a list of pairs: the
-    embedding is in the first stage, the head in the last.
+def _stage_shares(model, context, stages, engine, size):
+    """Shares of the weights and of cache and state in each stage [dimensionless], as a list of
+    pairs: the embedding is in the first stage, the head in the last. `size` is that of a cached
+    element [byte].
     """
     sizes, caches = {}, {}
     for block in model.block_counts:
@@ -724,7 +726,11 @@ def _stage_shares(model, context, stages, engine):
         reach = np.asarray(context, float)
         if mixer and mixer.window:
             reach = np.minimum(reach, mixer.window)
-        caches[block] = reach * mixer.cache_elements if mixer else 0.0 * reach
+        caches[block] = 0.0 * reach
+        if mixer:
+            state, conv = mixer.state_elements
+            constant = state * FP32.bytes + conv * BF16.bytes
+            caches[block] = reach * mixer.cache_elements * size + constant
     split = stage_layers(len(model.blocks), stages, extra=engine.extra_layers)
     ends = np.cumsum(split)
     parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
