@@ -123,6 +123,8 @@ TOWERS = {
     "talker": "talker",
 }
 
+ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
+
 
 PLACES_DENSE = {"longcat_flash": {"attention": ("self_attn.1",), "ffn": ("mlps.1",)}}
 PER_LAYER = {"longcat_flash": 2}  # blocks that a layer is counted as
@@ -212,7 +214,8 @@ class Rules:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                self.patterns.append((re.compile(text), value, entry))
+                only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
+                self.patterns.append((re.compile(text), value, entry, only))
         except (re.error, OverflowError, RecursionError, Warning):
             raise self._no_pattern(entry) from None
 
@@ -239,7 +242,10 @@ class Rules:
         if not self.patterns:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
-        for pattern, value, entry in self.patterns:
+        layer = ONE_LAYER.search(names[0] + ".")
+        for pattern, value, entry, only in self.patterns:
+            if only and layer and only[1] != layer[1]:  # it names another layer
+                continue
             if any(map(pattern.match, whole)):
                 self.used.add(entry)
                 return value
