@@ -197,3 +197,8 @@ def small(monkeypatch):
     for kind in ("cpu", "cuda"):
         monkeypatch.setitem(live.SIZES, kind, sizes | {"formats": formats[kind]})
     return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)
+
+
+def fastest(case, pairs):
+    """A case under the fastest of some pairs of plans, None where none fits."""
+    return next(case.ranked(pairs), None)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, fastest
 
 import hwdesign as hw
 from hwdesign.advice import breaks, plan_rules, rules, shapes
@@ -128,7 +128,7 @@ def deepseek_over_sixteen():
     finding = the(checklist(few), 7, "attention plan")
     assert finding.status == "fail" and finding.value == "tp=16" and finding.fix.case.attention == hw.Plan(kvp=16)
     assert finding.fix.case.ffn == few.ffn and "kvp=16" in finding.fix.text
-    assert checklist(few).verdicts[6].reason.startswith("each token's cache lies on 16 GPUs; another plan of attention saves")
+    assert checklist(few).verdicts[6].reason.startswith("16 copies of each token's cache; another plan of attention saves")
     many = the(checklist(replace(few, batch=8, context=131_072)), 7, "attention plan").fix.case.attention
     assert many.dp > 1 and many.tp == 1
 
@@ -177,7 +177,7 @@ def ten_key_value_heads():
     assert finding.value == "10 key-value heads over 8 GPUs" and finding.status == "break"
     server, model = finding.fixes
     tp = server.case.attention.tp
-    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0) and server.text.endswith("nearest: tp=5 or tp=10")
+    assert 40 % tp == 0 and (10 % tp == 0 or tp % 10 == 0) and server.text.endswith("nearest: tp=2")  # 5 cuts the vocabulary
     assert model.text == "8 key-value heads (or 4 key-value heads)"
     some = the(checklist(replace(found.case, engine="trtllm")), 2, "heads")  # gives some GPUs one more
     assert some.status == "warn" and [r.engine.split()[0] for r in some.refused_by] == ["vLLM", "SGLang"]
@@ -415,18 +415,20 @@ def test_a_model_that_a_search_made_irregular_gets_the_repair_of_chapter_6():
     """48 layers with attention and 32 without, in periods of five, all of one width."""
     for stages in (8, 16):
         finding = the(judged(case_of("llama-3.3-nemotron-super-49b", recipe="fp8", context=131_072, pp=stages)), 6, "layers")
-        (fix,) = finding.fixes
+        (fix,) = (fix for fix in finding.fixes if fix.place == "model")
         assert fix.text == f"80 layers in {stages} equal stages: 48 x GQA + dense, 32 x dense" and not fix.large
         bare = [block.mixer is None for block in fix.case.model.blocks]
         assert bare == bare[: 80 // stages] * stages and bare.count(True) == 32
 
 
-def test_other_cuts_are_offered_where_they_gain_something_and_are_enough():
+def test_other_cuts_are_offered_where_they_gain_something():
     llama = judged(case_of("llama-3.1-70b", device="GB300", recipe="nvfp4", context=131_072, pp=4))
     assert "cut by time" not in llama.verdicts[5].reason  # 80 equal layers, and the head too small for a cut
     nano = judged(case_of("nemotron-3-nano-30b-a3b", recipe="fp8", context=131_072, pp=16))  # 6 layers of attention, 16 stages
     left = float(nano.verdicts[5].reason.partition("they wait ")[2].partition(" %")[0])
-    assert left > 20 and not any(fix.place == "server" for f in findings(nano, 6) for fix in f.fixes)
+    finding = max(findings(nano, 6), key=lambda f: f.cost)
+    (fix,) = (fix for fix in finding.fixes if fix.place == "server")
+    assert left > 20 and 100 * finding.cost - left > 5 and sum(fix.case.split) == 52
 
 
 @pytest.mark.parametrize("split", [(31, 31), (20, 20, 20, 3), (62, 0, 0, 0)])
@@ -559,6 +561,8 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
         left = [f for f in after[finding.guideline - 1].findings if f.dimension == finding.dimension]
         if finding.status == "break":  # what engines refuse is gone; a cost may be left
             assert "break" not in {f.status for f in left} or len(findings(found, finding.guideline, finding.dimension)) > 1
+        elif fix.case.split is not None:  # another cut may leave a part of the wait
+            assert all(f.cost < finding.cost for f in left)
         else:
             old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
             assert {f.value for f in left} <= old, finding
@@ -597,7 +601,7 @@ def test_no_fix_of_a_cost_slows_the_step():
     case = case_of("gemma-3-27b", recipe="fp8", batch=8, context=131_072, pp=16)
     slower = replace(case, model=shapes.regular(case.model, 16))
     assert len(slower.model.blocks) == 64 and seconds(slower) > 1.1 * seconds(case)  # 16 layers see all tokens, not 10
-    assert the(judged(case), 6, "layers").fix is None
+    assert [fix.place for fix in the(judged(case), 6, "layers").fixes] in ([], ["server"])
 
 
 def test_experts_that_no_plan_leaves_whole_are_widened_as_little_as_can_be():
@@ -689,16 +693,14 @@ def test_a_short_last_stage_that_leaves_room_for_the_head_is_not_blamed():
     assert not findings(judged(case), 6, "layers")
 
 
-def test_stages_that_differ_are_blamed_though_no_equal_ones_fit():
-    fits, too_many = 1, 4096  # the largest batch that fits; 63 or more layers are then too many
-    while too_many - fits > 1:
-        case = case_of("deepseek-r1", device="H200", recipe="fp8", pp=6, batch=(fits + too_many) // 2)
-        fits, too_many = (case.batch, too_many) if case.breakdown.feasible else (fits, case.batch)
-    found = judged(replace(case, batch=fits))
-    finding = the(found, 6, "layers")
-    assert found.case.breakdown.feasible and finding.status == "warn"
-    assert not any(fix.place == "model" for fix in finding.fixes)
-    assert change(found.case, model=shapes.regular(found.case.model, found.case.attention.pp)) is None
+def test_the_fullest_stage_decides_what_fits():
+    """Gemma-3-27B in 16 stages of at most 4 layers: one of them sees all tokens, 2 x 16 x 128 elements each in BF16."""
+    case = case_of("gemma-3-27b", device="H100_SXM", recipe="fp8", cache="bf16", pp=16, batch=80, context=131_072)
+    everything, windows = 80 * 131_072 * 8192, 3 * 80 * 1024 * 8192
+    assert 1 < case.breakdown.memory / (everything + windows) < 1.04 and not case.breakdown.feasible
+    # DeepSeek-R1's layers cache alike, and 61 over 6 are 11 at most.
+    even = case_of("deepseek-r1", device="H200", recipe="fp8", pp=6, batch=64)
+    assert float(even.breakdown.cache) == pytest.approx(64 * 8192 * even.model.kv_bytes_per_token(even.cache) * 11 / 61)
 
 
 def test_equal_stages_are_a_fix_though_the_head_stays():
@@ -1024,11 +1026,11 @@ def test_a_case_that_fits_gets_no_advice_that_does_not():
     assert case.breakdown.feasible and change(case, recipe="bf16") is None
     assert change(case, attention=hw.Plan(pp=81), ffn=hw.Plan(pp=81)) is None
     pair = (hw.Plan(), hw.Plan())
-    assert replace(case, recipe="bf16").fastest([pair]).seconds == seconds(replace(case, recipe="bf16"))
+    assert fastest(replace(case, recipe="bf16"), [pair]).seconds == seconds(replace(case, recipe="bf16"))
     two = replace(case, attention=hw.Plan(tp=2), ffn=hw.Plan(tp=2), batch=260)
     whole, copies = (hw.Plan(tp=2), hw.Plan(tp=2)), (hw.Plan(dp=2), hw.Plan(dp=2))
     assert [bool(change(two, attention=a, ffn=f)) for a, f in (whole, copies)] == [True, False]
-    assert two.fastest([copies]) is None and two.fastest([copies, whole]).attention == whole[0]
+    assert fastest(two, [copies]) is None and fastest(two, [copies, whole]).attention == whole[0]
 
 
 @pytest.mark.parametrize(

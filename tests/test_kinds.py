@@ -102,3 +102,43 @@ def test_what_is_no_kind_is_refused_where_the_block_is_made():
         hw.Block(mixer="attention", ffn=None)
     with pytest.raises(ValueError, match="ffn must be a FeedForward, as DenseFFN, or None, got SelfAttention"):
         hw.Block(mixer=None, ffn=hw.SelfAttention(num_heads=1, num_kv_heads=1, head_dim=np.int64(8)))
+
+
+ODD = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 192}
+
+
+@pytest.mark.parametrize(("extra", "rows", "cached", "merged"), [
+    ({"value_dim": 128}, 16 * 192 + 2 * 192 + 2 * 128, 8 * (192 + 128), 16 * 128),  # MiMo-V2-Flash over 4 GPUs
+    ({"value_weight": False}, 16 * 192 + 2 * 192, 8 * 2 * 192, 16 * 192),  # Gemma 4: no matrix for values, but their cache
+    ({"output_gate": "head"}, 16 * 192 + 4 * 192 + 16, 8 * 2 * 192, 16 * 192),  # Step-3.5: a number a head
+    ({"output_gate": "element", "value_dim": 128}, 16 * 192 + 2 * 320 + 16 * 128, 8 * 320, 16 * 128),
+])  # fmt: skip
+def test_values_of_another_size_without_a_matrix_and_gates(extra, rows, cached, merged):
+    mixer = hw.SelfAttention(**ODD, **extra)
+    block = hw.Block(mixer=mixer, ffn=hw.DenseFFN(width=4096))
+    model = hw.Model(name="odd", hidden_size=4096, vocab_size=1024, blocks=(block,))
+    plan = hw.Plan(tp=4)
+    done = {gemm.name: gemm for gemm in hw.step(model, batch=1, context=64, attention=plan, ffn=plan).gemms}
+    assert (done["qkv"].n, done["attention output"].k, mixer.cache_elements) == (rows, merged, cached)
+    attention = sum(w.elements for w in mixer.weights(4096))
+    assert attention == 4096 * (4 * rows + 4 * merged)  # eight key-value heads over four GPUs: nothing is copied
+    assert {side.size for side in mixer.sides(plan, plan) if side.kind == "input"} == {4 * merged}
+
+
+def test_without_a_matrix_values_are_as_wide_as_keys():
+    with pytest.raises(ValueError, match="value_dim must be None without value_weight, got 128"):
+        hw.SelfAttention(**ODD, value_dim=128, value_weight=False)
+    with pytest.raises(ValueError, match="output_gate must be one of"):
+        hw.SelfAttention(**ODD, output_gate="layer")
+
+
+def test_experts_that_compute_nothing_take_their_share_of_the_tokens():
+    moe = hw.MoE(num_experts=512, top_k=12, width=2048, zero_experts=256, router_correction=True, router_scale=True)
+    assert (moe.used, moe.choices, moe.kind) == (8, 768, "MoE 12 of 512 + 256 zero experts")
+    sizes = {w.name: (w.elements, w.stored, w.used) for w in moe.weights(6144)}
+    assert sizes["router"] == (768 * 6144, 1, 1) and sizes["router correction"] == (768, 1, 1)
+    assert sizes["router scale"] == (6144, 1, 1) and sizes["expert scale"] == (512, 1, 1)
+    assert sizes["expert down"] == (6144 * 2048, 512, 8)
+    model = hw.Model(name="zero", hidden_size=6144, vocab_size=1024, blocks=(hw.Block(mixer=None, ffn=moe),))
+    done = {gemm.name: gemm for gemm in hw.step(model, batch=64, context=64).gemms}
+    assert done["router"].n == 768 and done["expert up"].m * done["expert up"].count == pytest.approx(64 * 8)

@@ -94,6 +94,29 @@ def test_experts_that_compute_nothing():
         config.load(odd)
 
 
+# Shapes of published models with keys as their configs spell them; counted by transformers 5.24.0 on the meta device.
+# BLOOM's model card states the same 176,247,271,424.
+PUBLISHED = {
+    "bloom": (176247271424, {"n_embed": 14336, "num_attention_heads": 112, "n_layer": 70, "vocab_size": 250880,
+                             "attention_softmax_in_fp32": True, "offset_alibi": 100}),
+    "falcon": (41303293952, {"hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60, "num_kv_heads": 8,
+                             "new_decoder_architecture": True, "vocab_size": 65024}),
+    "cohere2": (8028033024, {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+                             "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 256000, "layer_switch": 4,
+                             "order_of_interleaved_layers": "local_attn_first", "use_parallel_block": True,
+                             "use_gated_activation": True, "sliding_window_pattern": 4}),
+    "gemma2": (9241705984, {"hidden_size": 3584, "intermediate_size": 14336, "num_attention_heads": 16,
+                            "num_key_value_heads": 8, "num_hidden_layers": 42, "vocab_size": 256000,
+                            "sliding_window_size": 4096, "attn_logit_softcapping": 50.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_published_totals(kind):
+    total, sizes = PUBLISHED[kind]
+    assert config.load({"model_type": kind, **sizes}).parameters == total
+
+
 LING = {"model_type": "bailing_moe", "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
         "num_experts": 256, "num_shared_experts": 1, "num_attention_heads": 16, "num_experts_per_tok": 8,
         "num_hidden_layers": 20, "num_key_value_heads": 4, "vocab_size": 157184, "first_k_dense_replace": 1, "head_dim": 128,

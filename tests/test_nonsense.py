@@ -186,7 +186,6 @@ METHODS = {
     "GemmGrid.at": (hw.gemm_grid("H100_SXM", "bf16"), {"m": 16, "n": 1024, "k": 1024}),
     "Breakdown.share": (hw.decode_step(**LOAD), {"term": "ffn"}),
     "Case.gain": (CASE, {"other": CASE}),
-    "Case.fastest": (CASE, {"pairs": [(hw.Plan(), hw.Plan())]}),
     "Case.low": (CASE, {"part": "ffn"}),
     "Limits.grade": (hw.Limits(), {"cost": 0.06, "least": "ok"}),
     "Checklist.status_without": (hw.checklist(CASE), {"ignored": (2,)}),

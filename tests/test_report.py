@@ -16,9 +16,10 @@ from conftest import ROOT
 
 import hwdesign as hw
 from hwdesign.advice import report_facts, report_sarif, report_words
-from hwdesign.advice.case import Case, enough, short_plans
+from hwdesign.advice.case import Case, short_plans
 from hwdesign.advice.guidelines import GUIDELINES, Guideline
 from hwdesign.advice.judge import judge
+from hwdesign.advice.plan_rules import enough
 from hwdesign.advice.report import FORMATS, as_object, render
 from hwdesign.advice.report import schema as report_schema
 from hwdesign.advice.safe import code_span, markdown_text, visible
@@ -99,7 +100,7 @@ def assert_valid_sarif(text):
     schema(ROOT / "tests" / "data" / "sarif-schema-2.1.0.json", "Draft4Validator").validate(log)
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert len({rule["id"] for rule in rules}) == len(GUIDELINES) + 1
+    assert len({rule["id"] for rule in rules}) == len(GUIDELINES) + 2
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"] and result["level"] in ("warning", "error")
         (location,) = result["locations"]
@@ -412,7 +413,7 @@ def test_the_worst_load_is_the_report_s():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"loads": [(1, 2)]}, r"loads must be of prompt, answer and users, got \(1, 2\)"),
+        ({"loads": [(1, 2)]}, r"loads must be of \(prompt, answer, users\), .* got \(1, 2\)"),
         ({"loads": [(1, 0, 2)]}, "answer must be >= 1, got 0"),
         ({"loads": [(1, 1, 2)], "batch": 3}, "loads and batch exclude each other"),
     ],
@@ -907,7 +908,7 @@ def test_sarif_carries_levels_settings_and_what_was_not_judged():
     )
     rules = run["tool"]["driver"]["rules"]
     assert rules[0]["id"] == "hwdesign/1-near-square" and rules[6]["id"] == "hwdesign/7-decoupled-attention"
-    assert rules[-1]["id"] == "hwdesign/0-memory" and rules[-1]["defaultConfiguration"] == {"level": "error"}
+    assert rules[-2]["id"] == "hwdesign/0-memory" and rules[-2]["defaultConfiguration"] == {"level": "error"}
     assert all({"shortDescription", "fullDescription", "help", "defaultConfiguration"} <= set(rule) for rule in rules)
     assert "security-severity" not in json.dumps(log) and "primaryLocationLineHash" not in json.dumps(log)
     assert report_sarif.sarif([report])["runs"][0]["invocations"][0]["executionSuccessful"] is True
@@ -1072,3 +1073,14 @@ def test_one_object_holds_all():
     found = as_object([judge("gpt2"), judge("gpt2", batch=1)], ["x"])
     assert (found["version"], len(found["reports"]), found["errors"]) == (2, 2, ["x"])
     assert found["tool"]["name"] == "hwdesign" and Case.batch == found["reports"][0]["loads"][0]["batch_sequences"] == 64
+
+
+@pytest.mark.parametrize(("engine", "status", "code"), [(None, "warn", 0), ("vllm", "break", 1)])
+def test_plans_that_the_engine_does_not_run_are_a_break_where_it_was_named(capsys, engine, status, code):
+    """A dense model with data-parallel attention and one sliced feed-forward part: vLLM makes whole copies."""
+    words = ["check", "llama-3.1-8b", "--device", "H100_SXM", "--attention", "dp=8", "--ffn", "tp=8"]
+    assert main(words + (["--engine", engine] if engine else [])) == code
+    assert "VLLM DOES NOT RUN THESE PLANS: data-parallel groups" in capsys.readouterr().out
+    plans = {"attention": hw.Plan(dp=8), "ffn": hw.Plan(tp=8)}
+    given = {"engine": engine} if engine else {}
+    assert judge("llama-3.1-8b", device="H100_SXM", **plans, **given).status == status

@@ -120,14 +120,16 @@ TOKEN = 2 * 8 * 128 * 80  # keys and values of a token in all layers
 
 @pytest.mark.parametrize(("tp", "pp"), [(8, 1), (4, 2), (2, 4), (1, 8)])
 def test_stages_hold_as_much_as_slices_do(tp, pp):
-    """A stage has all sequences, but the cache of its own layers alone."""
+    """A stage has all sequences, but the cache of its own layers alone; the first has the embedding, the last the head."""
     llama, plan = config.load("llama-3.1-70b"), hw.Plan(tp=tp, pp=pp)
     given = {"context": 16384, "attention": plan, "ffn": plan}
     found = hw.decode_step(llama, "B200", "bf16", batch=256, **given)
     vectors = NORMS / pp  # on every GPU of a stage
-    by_hand = 2 * (MATRICES / 8 + vectors + 256 * 16384 * TOKEN / 8)
-    assert found.memory == pytest.approx(by_hand, rel=1e-12)
-    assert round(found.memory / 1e9, 1) == 189.4 and not found.feasible  # a B200 has 180 GB
+    table = 128256 * 8192
+    matrices = (MATRICES - 2 * table) / 8 + (2 * table / 8 if pp == 1 else table / tp)
+    by_hand = 2 * (matrices + vectors + 256 * 16384 * TOKEN / 8)
+    assert found.memory == pytest.approx(by_hand, rel=1e-12 if pp == 1 else 1e-4)
+    assert 189 < found.memory / 1e9 < 191.3 and not found.feasible  # vLLM uses 176 GB of a B200
     half = hw.decode_step(llama, "B200", "bf16", batch=128, **given)
     cache = 128 * 16384 * TOKEN / 8 * 2
     assert half.feasible and found.memory - half.memory == pytest.approx(cache)
@@ -143,5 +145,10 @@ def test_state_and_cache_of_a_stage_are_those_of_its_layers():
     states = 23 * 64 * 64 * 128 * 4  # FP32
     states += 23 * 3 * (4096 + 2 * 8 * 128) * 2  # last three inputs of the convolution, BF16
     assert memory[128, 1] - memory[64, 1] == pytest.approx(64 * (cache + states))
-    assert memory[128, 2] - memory[64, 2] == pytest.approx(64 * (cache + states) / 2)
-    assert memory[64, 1] == pytest.approx(2 * memory[64, 2])
+    # The second half of the pattern is the fuller one: 12 of the 23 layers of experts, and the head; 11 of Mamba.
+    pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
+    half = pattern[26:]
+    assert (half.count("E"), half.count("M"), half.count("*")) == (12, 11, 3)
+    grown = half.count("*") / 6 * cache + half.count("M") / 23 * states
+    assert memory[128, 2] - memory[64, 2] == pytest.approx(64 * grown, rel=1e-3)
+    assert 0.5 < memory[64, 2] / memory[64, 1] < 0.56

@@ -8,6 +8,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from conftest import fastest
 
 import hwdesign as hw
 from hwdesign import cli
@@ -209,10 +210,10 @@ def test_the_fastest_plans_fit_where_any_do():
     assert staged.breakdown.feasible and not alone.breakdown.feasible
     assert alone.seconds < staged.seconds and unable.seconds is None
     both = [(two, two), (one, one)]
-    assert unable.fastest(both).attention == two  # one of them fits
-    assert unable.fastest(both[1:]).attention == one  # none does
-    assert staged.fastest(both).attention == two and staged.fastest(both[1:]) is None
-    assert alone.fastest(both).attention == one  # it does not fit itself
+    assert fastest(unable, both).attention == two  # one of them fits
+    assert fastest(unable, both[1:]).attention == one  # none does
+    assert fastest(staged, both).attention == two and fastest(staged, both[1:]) is None
+    assert fastest(alone, both).attention == one  # it does not fit itself
 
 
 def test_what_a_wider_model_of_fewer_layers_adds():
@@ -249,7 +250,7 @@ def test_what_a_wider_model_of_fewer_layers_adds():
         "  plans    --attention tp=2 --ffn tp=2: 2 GPUs",
         "  load     batch 64 (default), context 100 tokens",
         "  limits   warning from 5 %, failure from 20 % of the step (default)",
-        "  ok    7  Attention and feed-forward part decoupled - each token's cache lies on 1 GPU",
+        "  ok    7  Attention and feed-forward part decoupled - 1 copy of each token's cache",
         "WARN: 1 warn, 4 ok, 2 not applicable; judged 5 of 5",
     ]),
     (["deepseek-r1", "--tp", "8", "--device", "H200"], [
@@ -559,7 +560,7 @@ WIDER = {"tp=4,ep=2": "tp=8,ep=2", "tp=2,ep=4": "tp=2,ep=8"}
 
 @pytest.mark.parametrize(("before", "after"), WIDER.items())
 def test_what_would_hold_a_model_has_more_of_the_wider_way(before, after, capsys):
-    options = ["--device", "H100_SXM", "--attention", "tp=8", "--ffn", before]
+    options = ["--device", "H100_SXM", "--engine", "sglang", "--attention", "tp=8", "--ffn", before]
     cli.main(["check", "deepseek-r1", *options, "--batch", "16"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"16 GPUs hold it: --attention tp=16 --ffn {after};" in said
@@ -601,12 +602,12 @@ def test_up_to_eight_stages_are_told_one_by_one():
 
 def test_experts_are_merged_only_where_every_kind_of_layer_can():
     mixer = hw.SelfAttention(num_heads=8, num_kv_heads=8, head_dim=128)
-    even, odd = hw.MoE(num_experts=8, top_k=2, width=256), hw.MoE(num_experts=8, top_k=1, width=256)
+    even, odd = hw.MoE(num_experts=8, top_k=4, width=256), hw.MoE(num_experts=8, top_k=1, width=256)
     kinds = [hw.Block(mixer=mixer, ffn=ffn) for ffn in (even, odd)]
     both = hw.Model(name="both", hidden_size=1024, vocab_size=32000, blocks=tuple(kinds))
     assert shapes.merged_experts(both) is None
     one = dataclasses.replace(both, blocks=(kinds[0],))
-    assert shapes.merged_experts(one).blocks[0].ffn == hw.MoE(num_experts=4, top_k=1, width=512)
+    assert shapes.merged_experts(one).blocks[0].ffn == hw.MoE(num_experts=4, top_k=2, width=512)
 
 
 def test_a_wider_sibling_may_have_any_number_of_heads_on_one_gpu():

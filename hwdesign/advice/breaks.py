@@ -7,12 +7,13 @@ what is cut, and how, the parts of the model say. Nothing here looks at time.
 
 import csv
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
 from hwdesign._check import check_fields, choice
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.engine import engine_names
+from hwdesign.catalogue.precision import PRECISIONS
 from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.parts import SIDES, Side
 from hwdesign.models.steps import Plan
@@ -107,7 +108,7 @@ class Rule:
         sizes = {"size": side.size, "ways": side.ways, "share": f"{side.share:g}"}
         return Refusal(
             engine=f"{engine.label} {self.version}" if self.version else engine.title,
-            says=self.says.format(**sizes, padded=self._padded(side)),
+            says=self.says.format(**sizes, padded=self._padded(side), multiple=self.multiple),
             source=self.source,
         )
 
@@ -120,15 +121,26 @@ def rules():
     ['sglang', 'trtllm', 'vllm']
     """
     text = resources.files("hwdesign.advice").joinpath("refusals.csv").read_text(encoding="utf-8")
-    return tuple(map(_rule, csv.DictReader(text.splitlines())))
+    return tuple(rule for row in csv.DictReader(text.splitlines()) for rule in _rules(row))
 
 
-def _rule(row):
-    """A row of the table as a `Rule`."""
-    row["formats"] = tuple(row["formats"].split())
-    row["devices"] = tuple(row["devices"].split())
-    row["padded"], row["multiple"] = int(row["padded"] or 1), int(row["multiple"])
-    return Rule(**row)
+def _rules(row):
+    """A row of the table as a list: one rule, or one for each format where the multiple is that of
+    its block.
+    """
+    formats, multiple = tuple(row["formats"].split()), row["multiple"]
+    common = {
+        **row,
+        "devices": tuple(row["devices"].split()),
+        "padded": int(row["padded"] or 1),
+    }
+    if multiple != "block":
+        return [Rule(**{**common, "formats": formats, "multiple": int(multiple)})]
+    found = []
+    for form in formats:
+        block = PRECISIONS[form].block[-1]
+        found.append(Rule(**{**common, "formats": (form,), "multiple": block}))
+    return found
 
 
 def sides(case):
@@ -272,11 +284,11 @@ def loads(case, engine=None, despite=()):
     >>> loads(Case(model="llama-3.1-8b"))
     True
     """
-    name = as_engine(engine or case.engine).name
-    if engine_plan_refusal(name, case.model, case.attention, case.ffn):
+    engine = as_engine(engine or case.engine)
+    if engine_plan_refusal(engine, case.model, case.attention, case.ffn):
         return False
     forms, device = {}, case.device.name
-    own = [rule for rule in rules() if rule.engine == name and not rule.version]
+    own = [rule for rule in rules() if rule.engine == engine.name and not rule.version]
     for side in sides(case):
         form = forms.setdefault(side.part, case.low(side.part).name)
         refused = any(rule.refuses(side, form, device) for rule in own)
@@ -296,8 +308,8 @@ def loading_engines(case, despite=()):
 
 
 def nearest_ways(case, kind, ways):
-    """The nearest numbers of GPUs, below and above, that the case's engine spreads its heads or its
-    experts over, in words; nothing where there is none up to twice as many.
+    """The nearest numbers of GPUs, below and above, on which the case's engine runs the model with
+    its heads or its experts spread, in words; nothing where there is none up to twice as many.
 
     Parameters
     ----------
@@ -315,13 +327,13 @@ def nearest_ways(case, kind, ways):
 
     Notes
     -----
-    Source: `refusals.csv`; where the case's engine takes any number, those that divide.
+    Source: `refusals.csv`, by `loads`.
 
     Examples
     --------
     >>> from hwdesign.advice.case import Case
     >>> nearest_ways(Case(model="phi-4"), "query heads", 8)
-    '; nearest: tp=5 or tp=10'
+    '; nearest: tp=2'
     """
     name = "ep" if kind == "expert set" else "tp"
     near = []
@@ -331,13 +343,10 @@ def nearest_ways(case, kind, ways):
 
 
 def _spread(case, kind, ways):
-    """Whether the heads or experts of all layers spread over so many GPUs."""
-    plan = Plan(ep=ways) if kind == "expert set" else Plan(tp=ways)
-    counts = {"expert set"} if kind == "expert set" else {"query heads", "key-value heads"}
-    own = [rule for rule in rules() if rule.engine == case.engine.name and not rule.version]
-    tested = {rule.side for rule in own} | {kind}
-    for block in case.model.block_counts:
-        for side in (side for part in block.parts for side in part.sides(plan, plan)):
-            if side.kind in counts & tested and side.size % side.ways:
-                return False
-    return True
+    """Whether the case's engine runs the model on so many GPUs: of tensor parallelism, or with the
+    experts spread over them.
+    """
+    attention = Plan(tp=ways, pp=case.attention.pp)
+    ffn = Plan(ep=ways, pp=case.ffn.pp) if kind == "expert set" else attention
+    new = replace(case, attention=attention, ffn=ffn)
+    return new.refusal is None and loads(new)

@@ -19,6 +19,7 @@ from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
 from hwdesign.models import config
+from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
@@ -28,7 +29,6 @@ from hwdesign.timing.layouts import layouts
 from hwdesign.timing.serving import time_per_output_token
 
 WAYS = ("tp", "kvp", "dp", "ep", "pp")
-MOST_WAYS = 64  # of tensor parallelism that are tried to hold a model
 
 
 def as_model(source):
@@ -170,6 +170,11 @@ class Case:
         self._refuse_what_cannot_be()
 
     def _refuse_what_cannot_be(self):
+        if "bf16" not in self.device.dense_peak:
+            raise ValueError(
+                "device must multiply BF16, which head and router take in every recipe, got "
+                f"{self.device.name} ({', '.join(self.device.dense_peak)})"
+            )
         device, stages, layers = self.device, self.attention.pp, len(self.model.blocks)
         if stages > layers:
             raise ValueError(
@@ -202,6 +207,15 @@ class Case:
         shapes is guideline 2's and 5's.
         """
         return engine_plan_refusal(self.engine, self.model, self.attention, self.ffn)
+
+    @property
+    def cache_option(self):
+        """What makes latent attention of this engine on this device read a cache of 8 bits with the
+        kernel that is timed; empty where that needs nothing.
+        """
+        latent = any(isinstance(b.mixer, LatentAttention) for b in self.model.block_counts)
+        asks = self.device.name in self.engine.latent_fp8_devices
+        return self.engine.latent_fp8_option if latent and asks and self.cache.bits == 8 else ""
 
     @functools.cached_property
     def breakdown(self):
@@ -292,12 +306,6 @@ class Case:
                 attention, ffn = pairs[place]
                 yield replace(self, attention=attention, ffn=ffn)
 
-    def fastest(self, pairs):
-        """This case under the fastest of these pairs of plans; None if none fits into memory,
-        though its own plans do.
-        """
-        return next(self.ranked(pairs), None)
-
     def low(self, part):
         """Format of a part's weights; of most of them where the checkpoint mixes formats."""
         return self.model.part_formats(part, self.recipe)[0][0].weights
@@ -341,32 +349,6 @@ def change(case, **changes):
     if fits_before and not new.breakdown.feasible:
         return None
     return new
-
-
-def enough(case):
-    """The same kind of plan over the fewest GPUs that hold a model which does not fit.
-
-    Ways of tensor parallelism for attention are doubled up to 64, and so is what the feed-forward
-    part is cut by; None where no such plan holds it.
-
-    Examples
-    --------
-    >>> enough(Case(model="deepseek-r1", recipe="nvfp4")).gpus
-    2
-    """
-    way = "ep" if case.ffn.ep > case.ffn.tp else "tp"
-    times = 2
-    while case.attention.tp * times <= MOST_WAYS:
-        attention = replace(case.attention, tp=case.attention.tp * times)
-        ffn = replace(case.ffn, **{way: getattr(case.ffn, way) * times})
-        try:
-            new = replace(case, attention=attention, ffn=ffn)
-        except ValueError:  # a device without a link
-            return None
-        if new.breakdown and new.breakdown.feasible:
-            return new
-        times *= 2
-    return None
 
 
 def ways_text(plan):

@@ -3,7 +3,7 @@
 import os
 import warnings
 
-from hwdesign._check import whole
+from hwdesign._check import listed, whole
 from hwdesign.advice.case import Case, as_model, plan_text
 from hwdesign.advice.checklist import checklist
 from hwdesign.advice.report_facts import OPTIONS, Report
@@ -65,7 +65,7 @@ def judge(source, *, limits=None, ignore=(), loads=(), **options):
         loads=found,
         formats=formats,
         defaults=tuple(defaults),
-        ignored=tuple(ignore),
+        ignored=tuple(listed("ignore", ignore, int, "numbers of guidelines, as in (4, 7)")),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
     )
 
@@ -75,10 +75,11 @@ def _loads(loads, given):
     excluded = [name for name in ("batch", "context", "prompt", "answer") if name in given]
     if loads and excluded:
         raise ValueError(f"loads and {excluded[0]} exclude each other: loads say both")
+    like = "(prompt, answer, users), as in (8192, 1024, 64)"
     fields = []
-    for load in dict.fromkeys(map(tuple, loads)):
+    for load in dict.fromkeys(listed("loads", loads, tuple | list, like)):
         if len(load) != 3:
-            raise ValueError(f"loads must be of prompt, answer and users, got {load}")
+            raise ValueError(f"loads must be of {like}, got {load}")
         prompt, answer, users = whole(**dict(zip(("prompt", "answer", "users"), load, strict=True)))
         context = prompt + (answer + 1) // 2
         fields.append({"batch": users, "context": context, "prompt": prompt, "answer": answer})

@@ -2,6 +2,7 @@
 on the same GPUs.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 from hwdesign.advice.breaks import (
@@ -18,6 +19,8 @@ from hwdesign.advice.verdict import Finding, Fix, Verdict, percent, some
 from hwdesign.advice.widths import nearest_cases
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.parts import FeedForward, multiples_near
+
+DOUBLINGS = 6  # of the GPUs that are tried to hold a model
 
 
 def wide_experts(case, limits):
@@ -68,6 +71,8 @@ def _against(case, pairs, reason, asked, limits):
     refused = broken(case).items()
     despite = {(s.kind, s.name) for s, rules in refused if any(breaks(case, r) for r in rules)}
     own, other, fastest = _fastest(case, pairs, despite)
+    if not loading_engines(case):  # the shapes are judged elsewhere; a plan must be run by somebody
+        own, other = (new if new and loading_engines(new) else None for new in (own, other))
     cost = own and case.gain(own)
     status, best, runs = limits.grade(cost), own, case.engine.label
     if status == "ok" and other and case.gain(other) >= limits.warn:
@@ -211,8 +216,8 @@ def decoupled(case, limits):
     if case.refusal:
         return Verdict.cannot(case)
     copies = _copies(case)
-    noun = "GPUs" if copies > 1 else "GPU"
-    reason = f"each token's cache lies on {copies:.3g} {noun}"
+    noun = "copies" if copies > 1 else "copy"
+    reason = f"{copies:.3g} {noun} of each token's cache"
     return _against(
         case, _same_ffn(case), reason, _Asked(part="attention", noun="attention"), limits
     )
@@ -233,7 +238,7 @@ def _same_ffn(case):
 
 
 def _copies(case):
-    """GPUs that hold the same part of the cache, at most over the kinds of layers."""
+    """How many GPUs hold the same part of the cache, at most over the kinds of layers."""
     most = 1.0
     for block in case.model.block_counts:
         if block.mixer and block.mixer.cache_elements:
@@ -243,6 +248,43 @@ def _copies(case):
 
 
 WORTH = 1.5  # times the tokens of a GPU from which fewer GPUs are worth a word
+
+
+def enough(case):
+    """A plan over more GPUs that holds a model which does not fit, and that the engine runs.
+
+    Ways of attention are doubled, tensor parallel else, with experts, data parallel, and with them
+    what the feed-forward part is cut by, else the ways in which experts are spread. The first
+    number of GPUs that holds the model is taken, up to 64 times those of the case; None where there
+    is none.
+
+    Examples
+    --------
+    >>> from hwdesign.advice.case import Case
+    >>> enough(Case(model="deepseek-r1", recipe="nvfp4")).gpus
+    2
+    """
+    inner, outer = ["ep" if case.ffn.ep > case.ffn.tp else "tp"], ["tp"]
+    if has_experts(case.model):
+        inner, outer = dict.fromkeys([*inner, "ep"]), ["tp", "dp"]
+    for doubled in range(1, DOUBLINGS + 1):
+        for more, less in itertools.product(outer, inner):
+            try:
+                new = replace(
+                    case,
+                    attention=_more(case.attention, more, doubled),
+                    ffn=_more(case.ffn, less, doubled),
+                )
+            except ValueError:  # a device without a link
+                return None
+            if new.breakdown and new.breakdown.feasible and loads(new):
+                return new
+    return None
+
+
+def _more(plan, way, doubled):
+    """A plan with more ways of a kind, doubled so many times."""
+    return replace(plan, **{way: getattr(plan, way) * 2**doubled})
 
 
 def fewer_gpus(case):

@@ -12,7 +12,6 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.plan_rules import fewer_gpus
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import RANK, worst
-from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.timing.bounds import term_bounds
 from hwdesign.timing.formats import Formats
@@ -71,9 +70,16 @@ class Report:
     @property
     def worst(self):
         """The worst verdict that counts, at any load: "ok", "warn", "fail" or "break"; what does
-        not fit into memory fails.
+        not fit into memory fails, and plans that an engine which was named does not run break.
         """
-        return worst([found.status_without(self.ignored) for found in self.loads])
+        return worst([self._worst(found) for found in self.loads])
+
+    def _worst(self, found):
+        """The worst of one load."""
+        status = found.status_without(self.ignored)
+        if not found.case.engine_refusal:
+            return status
+        return worst([status, "warn" if "engine" in self.defaults else "break"])
 
     @property
     def judged(self):
@@ -100,7 +106,7 @@ class Report:
         return max(map(self._status, self.loads), key=REPORT_STATUSES.index)
 
     def _status(self, found):
-        status = found.status_without(self.ignored)
+        status = self._worst(found)
         if RANK[status] < RANK["fail"] and not self._judged(found):
             return NOT_JUDGED
         return status
@@ -141,7 +147,7 @@ class Report:
     def _notes(self):
         """What the package warned of, and whose constants stand in for others."""
         yield from self.warned
-        model, longest = self.case.model, max(found.case.context for found in self.loads)
+        model, longest = self.case.model, max(_longest(found.case) for found in self.loads)
         if model.left_out:
             yield f"left out of all counts: {'; '.join(model.left_out)}"
         if model.max_positions and longest > model.max_positions:
@@ -149,8 +155,12 @@ class Report:
                 f"context {longest} is beyond the {model.max_positions} tokens that the config "
                 "names as the longest"
             )
-        option = self.case.engine.latent_fp8_option
-        if option and _latent_fp8_on_hopper(self.case):
+        few = min(found.case.batch for found in self.loads)
+        stages = self.case.attention.pp
+        if few < stages:
+            yield f"{few} sequences are fewer than the {stages} stages: some stages have no work"
+        option = self.case.cache_option
+        if option:
             yield f"the time of attention on a cache in fp8 is that of {option}, not of the default"
         for found in self.loads:
             fewer = fewer_gpus(found.case)
@@ -279,11 +289,9 @@ def _model(model):
     }
 
 
-def _latent_fp8_on_hopper(case):
-    """Whether latent attention reads an FP8 cache on a device with FP8 math and no FP4."""
-    latent = any(isinstance(b.mixer, LatentAttention) for b in case.model.block_counts)
-    rates = case.device.dense_peak
-    return latent and case.cache.bits == 8 and "fp8" in rates and "fp4" not in rates
+def _longest(case):
+    """Tokens of a sequence at its end [token]."""
+    return case.context if case.answer is None else case.prompt + case.answer
 
 
 def _terms(case):
@@ -351,10 +359,8 @@ def _fix(fix):
     for name in before:
         if before[name] != after[name]:
             changed[name] = {"before": before[name], "after": after[name]}
-    gain = None
-    if fix.place == "server" and fix.step is not None and fix.step < 0:
-        gain = -fix.step  # published pairs of servers compare plans and formats, no models
-    expected = None if gain is None else expected_gain(gain)
+    gain, differ = _served_gain(fix)
+    expected = expected_gain(gain, differ) if differ else None
     return {
         "text": visible(fix.text, 500),
         "place": fix.place,
@@ -365,7 +371,7 @@ def _fix(fix):
         "parameters_share": plain(fix.parameters),
         "step_share": plain(fix.step),
         "step_seconds": plain(fix.case.seconds),
-        "sure": None if gain is None else bool(sure_gain(gain)),
+        "sure": bool(sure_gain(gain)) if differ else None,
         "expected_shares": expected and [plain(share) for share in expected],
         "notes": list(fix.case.breakdown.notes),
         "worsens": [
@@ -373,6 +379,20 @@ def _fix(fix):
             for guideline, old, new in fix.worsens
         ],
     }
+
+
+def _served_gain(fix):
+    """What a fix saves and the kind of pairs of servers that differ in as much; None where nothing
+    is saved or no such pair was published: for another model, another cache, two changes at once.
+    """
+    before, after = fix.before, fix.case
+    if fix.place != "server" or fix.step is None or fix.step >= 0 or after.cache != before.cache:
+        return None, None
+    plan = (after.attention, after.ffn) != (before.attention, before.ffn)
+    form = after.recipe != before.recipe
+    if plan == form:
+        return None, None
+    return -fix.step, "plan" if plan else "format"
 
 
 def _shape(case):

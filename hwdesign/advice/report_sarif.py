@@ -60,6 +60,17 @@ MEMORY = {
     "defaultConfiguration": {"level": "error"},
     "properties": {"tags": ["hardware", "memory"]},
 }
+PLANS = {
+    "id": "hwdesign/0-plans",
+    "name": "Plans",
+    "shortDescription": {"text": "The engine runs the plans."},
+    "fullDescription": {
+        "text": "The engine has options for the plans of attention and the feed-forward part."
+    },
+    "help": {"text": "Take plans that the engine runs, or say --engine."},
+    "defaultConfiguration": {"level": "error"},
+    "properties": {"tags": ["hardware", "engine"]},
+}
 TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]', re.DOTALL)
 
 
@@ -86,7 +97,7 @@ def sarif(reports, errors=()):
     driver = {
         "name": "hwdesign",
         "semanticVersion": __version__,
-        "rules": [*map(_rule, GUIDELINES.values()), MEMORY],
+        "rules": [*map(_rule, GUIDELINES.values()), MEMORY, PLANS],
     }
     run = {
         "tool": {"driver": driver},
@@ -170,6 +181,12 @@ def _results(report):
         what = f"{' '.join(title(report))}: {needed}."
         result = _located(MEMORY["id"], len(GUIDELINES), "error", what, uri, 1)
         found.append({**result, **_prints(MEMORY["id"], uri)})
+    refused = report.facts["engine_refusal"]
+    if refused:
+        level = "warning" if "engine" in report.defaults else "error"
+        what = f"{' '.join(title(report))}: {report.case.engine.title} does not run it: {refused}."
+        result = _located(PLANS["id"], len(GUIDELINES) + 1, level, what, uri, 1)
+        found.append({**result, **_prints(PLANS["id"], uri)})
     for blame in report.blames:
         if blame.verdict["guideline"] not in report.ignored:
             found.append(_result(report, blame, uri, lines))

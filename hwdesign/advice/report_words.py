@@ -5,8 +5,9 @@ is said of a finding.
 import re
 from collections import Counter
 
-from hwdesign.advice.case import enough, plan_text
+from hwdesign.advice.case import plan_text
 from hwdesign.advice.guidelines import GUIDELINES
+from hwdesign.advice.plan_rules import enough
 from hwdesign.advice.report_facts import NOT_JUDGED, OPTIONS, uncalibrated
 from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import MARKED, percent

@@ -10,7 +10,7 @@ import numpy as np
 from hwdesign.advice import shapes
 from hwdesign.advice.case import change
 from hwdesign.advice.verdict import MOST, SLOWER, Finding, Fix, Verdict, percent, some
-from hwdesign.catalogue.precision import FP8
+from hwdesign.catalogue.precision import FP8, PRECISIONS, RECIPES
 from hwdesign.catalogue.published import score_changes
 from hwdesign.formulas.pipeline import split_layers, stage_layers
 from hwdesign.models.steps import step
@@ -232,10 +232,17 @@ def _told(gain):
 
 
 def _lower_recipes(case):
-    """The case in each lower recipe that the device multiplies, as a list."""
-    names = [name for name, rate in LOWER.items() if rate in case.device.dense_peak]
+    """The case in each lower recipe that the device multiplies, as a list; weights of four bits
+    stay as they are stored.
+    """
+    rates, weights = case.device.dense_peak, case.recipe.weights
+    if weights.bits <= PRECISIONS["int4"].bits:
+        same = [form for form in RECIPES.values() if form.weights == weights]
+        names = [form.name for form in same if form.math.rate in rates]
+    else:
+        names = [name for name, rate in LOWER.items() if rate in rates] or [STORED]
     found = []
-    for name in names or [STORED]:
+    for name in names:
         new = change(case, recipe=name)
         if new and _bits(new.recipe) < _bits(case.recipe):
             found.append(new)
@@ -291,6 +298,9 @@ def _lower_cache(case, limits):
     told = f"a cache in {FP8.name} would {_told(cost)}"
     if limits.grade(cost) == "ok":
         return told, None
+    text = f"cache {FP8.name}"
+    if new.cache_option:
+        text += f" with {new.cache_option}"
     finding = Finding(
         dimension="cache",
         value=case.cache.name,
@@ -298,7 +308,7 @@ def _lower_cache(case, limits):
         "of the model",
         status="warn",
         cost=cost,
-        fixes=some(Fix(text=f"cache {FP8.name}", case=new, before=case)),
+        fixes=some(Fix(text=text, case=new, before=case)),
     )
     return told, finding
 
@@ -341,7 +351,8 @@ def regular_layers(case, limits):
     cut_fix, most = None, max(waits.values())
     if left < most and percent(left) != percent(most):
         reason += f"; cut by time into {', '.join(map(str, cuts))} they wait {percent(left)}"
-        cut_fix = _cut_fix(case, cuts) if limits.grade(left) == "ok" else None
+        helps = limits.grade(left) == "ok" or most - left >= limits.warn
+        cut_fix = _cut_fix(case, cuts) if helps else None
     values = {"layers": told, "last stage": f"the head besides {split[-1]} layers"}
     equal_fix = {"layers": _equal_stages(case, sibling)}
     findings = [

@@ -15,6 +15,7 @@ from hwdesign.formulas.tiling import pad
 from hwdesign.models import config  # noqa: F401  (examples below load models)
 
 CHOICES = 10  # kinds of blocks for which both multiples are tried
+MIXED = 4  # experts for a token from which on half as many are still a mixture
 LARGE = 7e9  # parameters from which on models show how wide is wide [element]
 ROUND = 256  # of the widths that are made equal [element]
 
@@ -90,7 +91,8 @@ def merged_experts(model):
     """
     experts = [block.ffn for block in model.block_counts if block.routed]
     if not experts or any(
-        e.num_experts % 2 or e.top_k % 2 or e.width * 2**0.5 >= model.hidden_size for e in experts
+        e.num_experts % 2 or e.top_k % 2 or e.top_k < MIXED or e.width * 2**0.5 >= model.hidden_size
+        for e in experts
     ):
         return None
 

@@ -3,7 +3,7 @@
 A cost is never a guess: it is the step's time against that of a real alternative, a sibling of the
 model or another plan on the same GPUs, by `decode_step`; for the widths of guideline 2 in time for
 a parameter. Status by cost is "warn" and "fail" from two limits on. Where a structure is broken (a
-tile, a pattern of layers) it is "warn" at least. Where a named engine refuses to load a shape or
+tile, a pattern of layers) it is "warn" at least. Where the case's engine refuses to load a shape or
 crashes on it (a scale block that is cut, heads that do not divide) it is a "break", which is worse
 than any cost.
 """

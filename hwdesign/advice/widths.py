@@ -24,7 +24,10 @@ MODEL_FIELDS = ("hidden_size", "vocab_size")
 WIDTH_TERMS = ("ffn", "experts", "projections", "head")  # that the hidden size is in
 COUNTS = ("query heads", "key-value heads")  # sides that are heads and no widths
 TILE = "tile 128"
-BLOCKLESS = {"fp8_block": "fp8"}  # recipes of as many bits whose scales have no blocks
+BLOCKLESS = {  # recipes of as many bits whose scales have no blocks
+    "fp8_block": "fp8",
+    "fp8_block_w8a16": "fp8_w8a16",
+}
 
 
 def multiples(case, limits):
@@ -197,10 +200,11 @@ def _in_model(case, near, shard, breaking):
     """The fix by the nearest width: of a break whatever it costs, of a cost if the step gets no
     slower; experts also where plans that cut them less need less of a change.
     """
-    fits = [new for new in near if breaking or new.seconds <= _slowest(case)]
+    found = list(near)
     if shard.part == "experts" and shard.ways > 1:
-        fits += _less_cut_and_wider(case, shard)
-        fits.sort(key=lambda new: _moved(case, new, shard))
+        found += _less_cut_and_wider(case, shard)
+        found.sort(key=lambda new: _moved(case, new, shard))
+    fits = [new for new in found if breaking or new.seconds <= _slowest(case)]
     if not fits:
         return None
     new = fits[0]
@@ -301,6 +305,7 @@ def _alone(case, refused):
         breaking = any(breaks(case, rule) for rule in rules)
         finding = Finding(
             dimension=side.name if side.part != "mamba" else "heads",
+            subject="key-value heads" if side.name == "heads" else side.name,
             value=_value(side.size, side.ways),
             rule=_rule(need, side.ways, "whole scale blocks"),
             status="break" if breaking else "warn",

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from importlib import resources
 
 from hwdesign._check import check_fields, choice, listed, single
-from hwdesign.catalogue.precision import BF16, FP8
+from hwdesign.catalogue.precision import BF16, FP8, RECIPES
 
 TEXTS = ("label", "version", "mxfp4", "extra_layers", "cut_option", "latent_fp8_option")
+LISTS = ("low_cache", "latent_fp8_devices")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -40,8 +41,10 @@ class Engine:
     cut_option : str
         What sets the layers of each stage by hand; empty where nothing does.
     latent_fp8_option : str
-        What makes latent attention on Hopper read an FP8 cache with a kernel of its own; empty
-        where that needs nothing.
+        What makes latent attention read an FP8 cache with a kernel of its own; empty where that
+        needs nothing.
+    latent_fp8_devices : tuple of str
+        Devices on which it must be said.
 
     Examples
     --------
@@ -60,15 +63,24 @@ class Engine:
     extra_layers: str = "first"
     cut_option: str = ""
     latent_fp8_option: str = ""
+    latent_fp8_devices: tuple[str, ...] = ()
 
     def __post_init__(self):
         check_fields(self, texts=("name", *TEXTS))
-        steps = listed("memory_fixed", self.memory_fixed, tuple, "(capacity, bytes)")
+        choice("mxfp4", self.mxfp4, RECIPES)
+        like = "(capacity, bytes), the first capacity 0"
+        steps = listed("memory_fixed", self.memory_fixed, tuple, like)
+        for step in steps:
+            for amount in step:
+                single("memory_fixed", amount)
+        if not steps or steps[0][0] != 0 or any(len(step) != 2 for step in steps):
+            raise ValueError(f"memory_fixed must be pairs of {like}, got {steps}")
         object.__setattr__(self, "memory_fixed", steps)
         for name in ("memory_share", "cache_share"):
             if not 0 < single(name, getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
-        object.__setattr__(self, "low_cache", listed("low_cache", self.low_cache, str, "texts"))
+        for name in LISTS:
+            object.__setattr__(self, name, listed(name, getattr(self, name), str, "texts"))
 
     def default_cache(self, recipe_name):
         """Format of the cache with a recipe, where neither a user nor the checkpoint names one."""
@@ -106,7 +118,7 @@ def _engines():
         if field == "memory_fixed":
             step = (float(row["from_capacity"]), float(value))
             fields[field] = (*fields.get(field, ()), step)
-        elif field == "low_cache":
+        elif field in LISTS:
             fields[field] = tuple(value.split())
         else:
             fields[field] = value if field in TEXTS else float(value)

@@ -7,9 +7,10 @@ DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128
 2026-11-29.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from hwdesign._check import check_fields, choice, instance, listed, positive
+from hwdesign._check import check_fields, choice, instance, listed, positive, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +167,8 @@ class Recipe:
 
     @property
     def weight_only(self):
-        """Whether weights are stored in fewer bits than are multiplied."""
-        return self.weights.bits < self.math.bits
+        """Whether weights alone are in few bits: the kernel expands them to 16 and more."""
+        return self.weights.bits < 16 <= self.math.bits
 
 
 def _recipe(name, weights, activations, outputs, kv_cache, math):
@@ -241,6 +242,8 @@ def multiplied(recipe, device_peaks):
     ('mxfp4_w4a16', 'fp8')
     """
     form = named_recipe("recipe", recipe)
+    if isinstance(device_peaks, str) or not isinstance(device_peaks, Collection):
+        raise ValueError(f"device_peaks must be a collection of rates, got {shown(device_peaks)}")
     if form.math.rate in device_peaks:
         return form
     name = f"{form.name}_w{form.weights.bits}a16"

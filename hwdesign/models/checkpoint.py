@@ -118,6 +118,8 @@ TOWERS = {
     "talker": "talker",
 }
 
+ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
+
 
 class Module(NamedTuple):
     """A matrix of a layer: its part, the names of its module in the layer, how many there are."""
@@ -218,7 +220,8 @@ class Rules:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                self.patterns.append((re.compile(text), value, entry))
+                only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
+                self.patterns.append((re.compile(text), value, entry, only))
         except (re.error, OverflowError, RecursionError, Warning):
             raise self._no_pattern(entry) from None
 
@@ -245,8 +248,10 @@ class Rules:
         if not self.patterns:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
-        held = None
-        for pattern, value, entry in self.patterns:
+        held, layer = None, ONE_LAYER.search(names[0] + ".")
+        for pattern, value, entry, only in self.patterns:
+            if only and layer and only[1] != layer[1]:  # it names another layer
+                continue
             if (held is None or entry not in self.used) and any(map(pattern.match, whole)):
                 self.used.add(entry)
                 held = value if held is None else held

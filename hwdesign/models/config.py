@@ -451,7 +451,7 @@ def _model(values, name, *, sidecar=None, pooled=False):
     for key in (key for key, kinds in GIVEN.items() if own in kinds):
         read.given(key, "class and published configs of this type disagree without it")
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
-    hidden = read.integer("hidden_size", "n_embd", "d_model")
+    hidden = read.integer("hidden_size", "n_embd", "d_model", "n_embed")
     specific = READERS[kind](read, hidden, kind)
     prediction = specific.pop("prediction", None)
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)

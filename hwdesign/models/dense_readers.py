@@ -88,7 +88,13 @@ UNCOUNTED = {
 # Where only one value of a key is counted: type -> key -> that value.
 ONLY = {
     "qwen2": {"qkv_bias": True, "attention_bias": True},
-    "hunyuan_v1_dense": {"use_qk_norm": True, "use_cla": False, "mlp_bias": False},
+    "hunyuan_v1_dense": {
+        "use_qk_norm": True,
+        "use_cla": False,
+        "mlp_bias": False,
+        "norm_type": "rms",
+    },
+    "starcoder2": {"norm_type": "layer_norm", "mlp_type": "default"},
     "cohere2": {
         "use_parallel_block": True,
         "order_of_interleaved_layers": "local_attn_first",
@@ -205,6 +211,7 @@ GIVEN = {
         "qwen3_vl_text",
         "glm4v",
         "glm4v_text",
+        "starcoder2",
     ),
     "layer_types": ("cwm", "granite_swa"),
 }

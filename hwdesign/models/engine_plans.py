@@ -7,7 +7,6 @@ Each rule names its source: a file of the version that `engines.csv` names, or a
 from dataclasses import dataclass, replace
 
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.engine import engine_names
 from hwdesign.models.blocks import LatentAttention, SelfAttention
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan
@@ -53,41 +52,11 @@ def engine_plan_refusal(engine, model, attention, ffn):
         groups=attention.dp // copies if attention.dp % copies == 0 else 0,
         ffn=replace(ffn, dp=1),
     )
-    for refuses in PLANS[as_engine(engine).name]:
+    for refuses in PLANS.get(as_engine(engine).name, ()):
         why = refuses(served)
         if why:
             return why
     return None
-
-
-def plan_engines(model, attention, ffn):
-    """Names of the engines that run a pair of plans.
-
-    Parameters
-    ----------
-    model : Model
-        What is served.
-    attention, ffn : Plan
-        Plans of the two parts over the same GPUs [GPU].
-
-    Returns
-    -------
-    tuple of str
-        Names as in `hwdesign.catalogue.engine.engine_names`.
-
-    Notes
-    -----
-    Source: `engine_plan_refusal`.
-
-    Examples
-    --------
-    >>> from hwdesign.models import config
-    >>> from hwdesign.models.steps import Plan
-    >>> plan_engines(config.load("gpt2"), Plan(tp=2), Plan(tp=2))
-    ('vllm', 'sglang', 'trtllm')
-    """
-    names = engine_names()
-    return tuple(n for n in names if engine_plan_refusal(n, model, attention, ffn) is None)
 
 
 @dataclass(frozen=True, kw_only=True)

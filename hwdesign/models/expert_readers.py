@@ -48,12 +48,13 @@ UNCOUNTED = {
         "layernorm_full_attention_beta",
         "layernorm_linear_attention_beta",
         "layernorm_mlp_beta",
+        "mlp_intermediate_size",
     ),
     "granitemoe": reading.MULTIPLIERS,
     "granitemoeshared": reading.MULTIPLIERS,
     "hunyuan_v1_moe": ("cla_share_factor", "dense_list", "org_vocab_size", "num_media_embeds"),
     "solar_open": ("first_k_dense_replace",),
-    "hy_v3": ("enable_moe_fp32_combine",),
+    "hy_v3": ("enable_moe_fp32_combine", "enable_lm_head_fp32"),
     "mellum": ("mtp_layer_types", "mtp_mlp_layer_types"),
 }
 # Where only one value of a key is counted: type -> key -> that value.
@@ -66,6 +67,7 @@ ONLY = {
         "attention_bias": False,
     },
     "hunyuan_v1_moe": {
+        "norm_type": "rms",
         "use_qk_norm": True,
         "use_cla": False,
         "use_mla": False,
@@ -73,7 +75,7 @@ ONLY = {
         "moe_layer_num_skipped": 0,
         "use_mixed_mlp_moe": True,
     },
-    "hy_v3": {"mlp_bias": False},
+    "hy_v3": {"mlp_bias": False, "qk_norm": True, "moe_router_enable_expert_bias": True},
     "solar_open": {"use_qk_norm": False},
     "exaone_moe": {"attention_bias": False},
 }
@@ -102,6 +104,7 @@ def _experts(read, hidden, kind):
     if kind == "hunyuan_v1_moe":
         shared = width
         _uniform(read, {"moe_intermediate_size": width, "num_shared_expert": 1})
+    reading.only(read, {"expert_hidden_dim": width})
     moe = reading.experts(
         read, style.width, shared_width=shared, router_correction=style.correction
     )
@@ -221,6 +224,7 @@ def _afmoe(read, hidden, kind):
     layers = reading.layers(read)
     reading.only(read, {"attention_bias": False})
     read.used.update(("mup_enabled", "route_scale", "load_balance_coeff"))
+    read.used.update(("num_expert_groups", "num_limited_groups"))
     period = read.integer("global_attn_every_n_layers")
     mixers = reading.attention(
         read,

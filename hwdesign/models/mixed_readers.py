@@ -25,8 +25,8 @@ def _types(read, layers, kinds):
 
 
 def _zeros_and_ones(read, key, layers):
-    """A list of 0 and 1, one a layer, as truth values; None where it is missing."""
-    values = read.items(key, int, "zeros and ones")
+    """A list of 0 and 1, one a layer, as truth values; None where it is missing or empty."""
+    values = read.items(key, int, "zeros and ones") or None
     if values is not None and (len(values) != layers or not set(values) <= {0, 1}):
         raise read.complain(key, f"a list of {layers} zeros and ones")
     return values and [bool(v) for v in values]
@@ -143,7 +143,7 @@ def _step(read, hidden, kind):
     reading.only(read, {"attention_bias": False, "use_head_wise_attn_gate": True, "use_moe": True})
     reading.only(read, {"mlp_bias": False})
     reading.only(read, {"use_moe_router_bias": True, "moe_every_n_layer": 1})
-    read.used.update(("norm_expert_weight", "need_fp32_gate", "zero_centered"))
+    read.used.update(("norm_expert_weight", "need_fp32_gate", "zero_centered", "use_rope_layers"))
     read.used.update(("moe_router_scaling_factor", "moe_router_activation"))
     read.used.update(("swiglu_limits", "swiglu_limits_shared", "query_pre_attn_scalar"))
     heads, kv, size = reading.heads(read, hidden)

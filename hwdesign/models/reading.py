@@ -92,7 +92,7 @@ def windows(read, layers, kind, period=None):
     or one window for all.
     """
     switched = read.flag("use_sliding_window", default=kind not in SWITCHED)
-    window = read.integer("sliding_window", default=0, least=int(switched))
+    window = read.integer("sliding_window", "sliding_window_size", default=0, least=int(switched))
     window = window if window and switched else None
     types = read.items("layer_types", str, "layer names")
     period = period or _period(read, kind, window)

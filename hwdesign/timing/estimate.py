@@ -29,6 +29,7 @@ from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import BF16, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
+from hwdesign.formulas.pipeline import stage_layers
 from hwdesign.models.layers import Gemm
 from hwdesign.models.model import need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
@@ -609,18 +610,36 @@ class _StepTimer:
         terms = {
             name: scalar_or_array(outer.terms[name] + inner.terms[name] + zeros) for name in TERMS
         }
-        stored = outer.weights + kept.vectors + inner.weights + kept.cache
+        weights = outer.weights + kept.vectors + inner.weights
+        stored, cache = self._fullest(weights, kept.cache, context, attention.pp)
         live = np.maximum(outer.live, inner.live) * BF16.bytes
         return Breakdown(
             terms=terms,
-            memory=scalar_or_array(stored / attention.pp + zeros),
-            cache=scalar_or_array(kept.cache / attention.pp + zeros),
+            memory=scalar_or_array(stored + zeros),
+            cache=scalar_or_array(cache + zeros),
             engine=self.engine,
             activations=scalar_or_array(kept.stream + live + zeros),
             capacity=self.clock.device.memory_capacity,
             notes=tuple(dict.fromkeys((*outer.notes, *inner.notes))),
             ideal=self.clock.ideal,
         )
+
+    def _fullest(self, weights, cache, context, stages):
+        """What the fullest stage holds, and the cache in it, of the weights and the cache of all
+        stages [byte]; layers are cut as the engine cuts them.
+        """
+        if stages == 1:
+            return weights + cache, cache
+        key = ("stages", stages, np.shape(context), np.asarray(context).tobytes())
+        if key not in self.parts:
+            size = self.clock.recipe.kv_cache.bytes
+            self.parts[key] = _stage_shares(self.model, context, stages, self.engine, size)
+        most, in_it = -np.inf, 0.0
+        for weight, cached in self.parts[key]:
+            held = weights * weight + cache * cached
+            in_it = np.where(held > most, cache * cached, in_it)
+            most = np.maximum(most, held)
+        return most, in_it
 
     def _once(self, key, load, timed, *arguments):
         """A part of a step that another pair of plans may have had, too, at the same load."""
@@ -693,6 +712,34 @@ class _StepTimer:
         total = sum(gemm.count * gemm.n * gemm.k * size[gemm.part] for gemm in dense)
         total += sum(e.count * e.stored_elements * size["experts"] for e in done.experts)
         return total
+
+
+def _stage_shares(model, context, stages, engine, size):
+    """Shares of the weights and of cache and state in each stage [dimensionless], as a list of
+    pairs: the embedding is in the first stage, the head in the last. `size` is that of a cached
+    element [byte].
+    """
+    sizes, caches = {}, {}
+    for block in model.block_counts:
+        sizes[block] = sum(w.stored * w.elements for w in block.weights(model.hidden_size))
+        mixer = block.mixer
+        reach = np.asarray(context, float)
+        if mixer and mixer.window:
+            reach = np.minimum(reach, mixer.window)
+        caches[block] = 0.0 * reach
+        if mixer:
+            state, conv = mixer.state_elements
+            constant = state * FP32.bytes + conv * BF16.bytes
+            caches[block] = reach * mixer.cache_elements * size + constant
+    split = stage_layers(len(model.blocks), stages, extra=engine.extra_layers)
+    ends = np.cumsum(split)
+    parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
+    weights = [float(sum(sizes[block] for block in part)) for part in parts]
+    weights[0] += model.vocab_size * model.hidden_size
+    weights[-1] += model.head_rows * model.hidden_size
+    cached = [sum(caches[block] for block in part) for part in parts]
+    every = np.maximum(sum(cached), 1e-9)
+    return [(w / sum(weights), c / every) for w, c in zip(weights, cached, strict=True)]
 
 
 def _sends(model, batch, new, plan):

@@ -103,6 +103,8 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
         form, cache_from = as_precision(model.kv_cache), "checkpoint"
     else:
         form, cache_from = engine.default_cache(stored.name), "engine"
-    run = RECIPES[engine.mxfp4] if stored.name == "mxfp4" else stored
+    run = stored
+    if stored.name == "mxfp4" and stored.math.rate in device.dense_peak:
+        run = RECIPES[engine.mxfp4]
     run = multiplied(replace(run, kv_cache=form), device.dense_peak)
     return Formats(recipe=run, stored=stored.name, recipe_from=recipe_from, cache_from=cache_from)
