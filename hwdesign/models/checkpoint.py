@@ -117,7 +117,6 @@ TOWERS = {
     "speech": "audio tower",
     "talker": "talker",
 }
-
 ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
 
 
@@ -142,8 +141,7 @@ def modules(block, hidden, kind):
     for weight in block.weights(hidden):
         if weight.matmul and weight.part in QUANTIZED and weight.n > 1:  # no gate of one row
             above = parents.get(weight.part, (_module(block.mixer, weight.part, mixer),))
-            if weight.name.startswith("latent "):
-                above = (feed,)
+            above = (feed,) if weight.name.startswith("latent ") else above
             for leaves, elements in _pieces(weight, block.mixer):
                 if weight.name == "attention gate" and kind.startswith("qwen3"):
                     leaves = ("q_proj",)
@@ -320,10 +318,8 @@ def quantization(read, sidecar, blocks, hidden, kind, *, headed):
     if sidecar is not None:
         sources.append(sidecar)
     experts = _experts(read, sources)
-    found = [
-        _shares(_formats(source)._replace(experts=experts), blocks, hidden, kind, headed)
-        for source in sources
-    ]
+    forms = [_formats(source)._replace(experts=experts) for source in sources]
+    found = [_shares(form, blocks, hidden, kind, headed) for form in forms]
     names = [_main(shares) for shares in found]
     if names[1:] and names[0] != names[1]:
         raise ValueError(

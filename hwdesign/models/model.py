@@ -13,8 +13,6 @@ import importlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from hwdesign._check import (
     check_fields,
     choice,
@@ -310,12 +308,7 @@ class Model:
         size, total = as_precision(precision).bytes, 0.0
         for block, count in self.block_counts.items():
             if mixer := block.mixer:
-                kept = mixer.indexer_elements * context
-                share = mixer.cache_share(tp)
-                for elements, window in mixer.caches:
-                    whole = reserved or not window
-                    tokens = context if whole else np.minimum(context, window)
-                    kept = kept + tokens * elements * share
+                kept = mixer.kept(context, share=mixer.cache_share(tp), reserved=reserved)
                 total = total + count * kept * size
         return total
 

@@ -8,6 +8,8 @@ import abc
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hwdesign._check import choice
 
 # Part of a model: (the term of a step's time that its matrices belong to, whether a recipe
@@ -297,6 +299,17 @@ class Mixer(Part):
         tokens that are kept [token] or None).
         """
         return ((self.cache_elements, self.window),)
+
+    def kept(self, context, *, share=1.0, reserved=False):
+        """Elements that a layer keeps of a sequence of so many tokens [element]: its caches, of
+        which `share` is here, each no longer than its window unless pages are `reserved`, and what
+        its indexer keeps.
+        """
+        found = self.indexer_elements * context
+        for elements, window in self.caches:
+            tokens = context if reserved or not window else np.minimum(context, window)
+            found = found + tokens * elements * share
+        return found
 
     @property
     def indexer_elements(self):

@@ -27,7 +27,7 @@ from hwdesign._check import (
 )
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.precision import BF16, RECIPES, multiplied
+from hwdesign.catalogue.precision import BF16, FP32, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.pipeline import stage_layers
 from hwdesign.models.layers import Gemm
@@ -723,14 +723,11 @@ def _stage_shares(model, context, stages, engine, size):
     for block in model.block_counts:
         sizes[block] = sum(w.stored * w.elements for w in block.weights(model.hidden_size))
         mixer = block.mixer
-        reach = np.asarray(context, float)
-        if mixer and mixer.window:
-            reach = np.minimum(reach, mixer.window)
-        caches[block] = 0.0 * reach
+        caches[block] = 0.0 * np.asarray(context, float)
         if mixer:
             state, conv = mixer.state_elements
             constant = state * FP32.bytes + conv * BF16.bytes
-            caches[block] = reach * mixer.cache_elements * size + constant
+            caches[block] = mixer.kept(context) * size + constant
     split = stage_layers(len(model.blocks), stages, extra=engine.extra_layers)
     ends = np.cumsum(split)
     parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
