@@ -11,6 +11,7 @@ import pytest
 
 import hwdesign as hw
 from hwdesign.catalogue.device import rows
+from hwdesign.catalogue.engine import rows as engine_rows
 from hwdesign.timing.silicon import slices
 from hwdesign.units import fmt
 
@@ -339,3 +340,12 @@ def test_a_device_file_that_cannot_be_read_is_refused(tmp_path):
     for path in (tmp_path / "none.json", tmp_path / "folder.json", "a\0.json"):
         with pytest.raises(ValueError, match="device must be a name or a JSON file that can be read, got"):
             hw.device(path)
+
+
+@pytest.mark.parametrize("row", engine_rows(), ids=lambda row: f"{row['engine']} {row['field']} {row['from_capacity']}")
+def test_every_fact_about_an_engine_has_a_source_a_date_and_a_status(row):
+    assert len(row["source"]) > 20 and row["unit"] in ("", "1", "byte")
+    assert datetime.date(2026, 1, 1) <= datetime.date.fromisoformat(row["accessed"]) <= datetime.date(2027, 1, 1)
+    assert row["status"] in ("code", "documented", "checkpoints", "reported", "estimate")
+    release = {"vllm": "v0.33.0", "sglang": "v0.5.23"}.get(row["engine"])  # that of the row `version`
+    assert "/blob/v" not in row["source"] or f"/blob/{release}/" in row["source"]

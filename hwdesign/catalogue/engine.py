@@ -1,6 +1,10 @@
 """Inference engines as the data of `engines.csv`: what each does by default with memory, with the
 format of the cache and with pipeline stages; one fact a row, each with its source and the date it
 was read.
+
+Status says how a fact is known: *code* (read in the engine's source), *documented* (said by its
+makers), *checkpoints* (read in the files that they publish), *reported* (by a user), *estimate* (of
+another tool). Nothing was run.
 """
 
 import csv

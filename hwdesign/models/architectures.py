@@ -18,7 +18,7 @@ from hwdesign.models import (
     sparse_readers,
     state_readers,
 )
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, SelfAttention
+from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 
 # Layers before the experts where no key says it.
 FIRST = {"glm4_moe_lite": 1, "mistral4": 0}
@@ -71,17 +71,8 @@ def _gpt_oss(read, hidden, kind):
 
 def _deepseek(read, hidden, kind):
     layers = reading.layers(read)
-    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
     read.given("q_lora_rank", "a rank, or null where queries are not compressed")
-    mixer = LatentAttention(
-        num_heads=read.integer("num_attention_heads"),
-        q_rank=read.optional("q_lora_rank"),
-        kv_rank=read.integer("kv_lora_rank"),
-        nope_dim=read.integer("qk_nope_head_dim"),
-        rope_dim=read.integer("qk_rope_head_dim"),
-        v_dim=read.integer("v_head_dim"),
-        bias=read.flag("attention_bias"),
-    )
+    mixer = reading.latent_attention(read)
     dense = DenseFFN(width=read.integer("intermediate_size"))
     if read.raw("n_routed_experts", "num_experts", "num_local_experts")[1] is None:
         sparse = (

@@ -6,7 +6,7 @@ LongCat-Flash, arXiv 2509.01322; the configs of Step-3.5-Flash and MiMo-V2-Flash
 """
 
 from hwdesign.models import reading
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, SelfAttention
+from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
@@ -197,19 +197,10 @@ def _longcat(read, hidden, kind):
     first one stand experts, some of which return what they are given.
     """
     layers = reading.layers(read)
-    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim", "mla_scale_q_lora"))
-    read.used.update(("mla_scale_kv_lora", "routed_scaling_factor"))
+    read.used.update(("mla_scale_q_lora", "mla_scale_kv_lora", "routed_scaling_factor"))
     reading.only(read, {"zero_expert_type": "identity", "router_bias": False})
     reading.only(read, {"attention_method": "MLA"})
-    mixer = LatentAttention(
-        num_heads=read.integer("num_attention_heads"),
-        q_rank=read.optional("q_lora_rank"),
-        kv_rank=read.integer("kv_lora_rank"),
-        nope_dim=read.integer("qk_nope_head_dim"),
-        rope_dim=read.integer("qk_rope_head_dim"),
-        v_dim=read.integer("v_head_dim"),
-        bias=read.flag("attention_bias"),
-    )
+    mixer = reading.latent_attention(read)
     dense = DenseFFN(width=read.integer("ffn_hidden_size"))
     moe = reading.experts(
         read,
