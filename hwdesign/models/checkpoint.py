@@ -237,7 +237,7 @@ class Rules:
         return self.known[names]
 
     def _found(self, names, heads):
-        for name in names:
+        for name in names if self.plain else ():
             for run in _runs(name, self.firsts, self.lasts):
                 if run in self.plain:
                     value, entry = self.plain[run]
