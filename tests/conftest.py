@@ -199,7 +199,7 @@ def small(monkeypatch):
     return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)
 
 
-# Configs of 2025 and 2026 that ship with the package, by their names in data/params_2026.csv; the others are in data/configs_2026.
+# Configs of data/params_2026.csv that ship with the package, by their names there; the others are in data/configs_2026.
 SHIPPED_AS = {
     "zai-org--GLM-5": "glm-5",
     "zai-org--GLM-5.3": "glm-5.3",

@@ -32,7 +32,7 @@ DATA = Path(__file__).parent / "data"
 
 
 def test_no_architecture_with_an_independent_route_has_lost_its_config():
-    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 30
+    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 28
 
 
 # What a missing key means in the classes of transformers 5.24.0, where that is not what a null means.

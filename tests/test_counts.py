@@ -187,8 +187,8 @@ def test_gpus_together_hold_at_least_one_cache(name, tokens, tp):
     kv = {getattr(b.mixer, "num_kv_heads", None) for b in model.blocks if b.mixer and b.mixer.cache_elements}
     if kv == {None}:
         assert share == whole
-    elif all(tp % k == 0 for k in kv):  # one head a GPU, replicated where there are more GPUs than heads; an indexer's keys always
-        indexer = tokens * model.indexer_bytes_per_token()
+    elif all(tp % k == 0 for k in kv):  # one head a GPU, replicated where there are more GPUs than heads
+        indexer = tokens * model.indexer_bytes_per_token()  # its keys are on every GPU
         assert (share - indexer) * max(kv) == pytest.approx(whole - indexer)
 
 
