@@ -67,6 +67,8 @@ UNTOUCHED = re.compile(
     r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier",
     re.I,
 )
+# Letters, and dots that stand for themselves or for anything: a layer's number is nothing to it.
+SAME_IN_EACH_LAYER = re.compile(r"(?:[A-Za-z_^$|()]|\\\.|\.\*)*")
 # Model type -> (what comes before the number of a layer, its mixer, its feed-forward part).
 STYLES = {
     "gpt2": ("transformer.h", "attn", "mlp"),
@@ -183,6 +185,7 @@ class Rules:
         self.entries, self.plain, self.patterns = [], {}, []
         self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
         self.individual, self.effort = False, PLAIN_EFFORT
+        self.by_layer = False  # whether an entry may tell one layer from another
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
@@ -199,6 +202,7 @@ class Rules:
             self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
         else:
             name = _canonical(entry)
+            self.by_layer = True
             self.plain.setdefault(name, (value, entry))
             self.firsts.add(name.partition(".")[0])
             self.lasts.add(name.rpartition(".")[2])
@@ -215,6 +219,7 @@ class Rules:
         if len(entry) >= MOST_LETTERS or len(self.patterns) >= MOST_PATTERNS:
             raise self._no_pattern(entry)
         self.effort += effort
+        self.by_layer |= not SAME_IN_EACH_LAYER.fullmatch(text)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -232,9 +237,10 @@ class Rules:
 
     def value(self, names, heads):
         """What holds for a module of these names, after one of the heads; None without a rule."""
-        if names not in self.known:
-            self.known[names] = self._found(names, heads)
-        return self.known[names]
+        key = names if self.by_layer else tuple(name.split(".", 2)[2] for name in names)
+        if key not in self.known:
+            self.known[key] = self._found(names, heads)
+        return self.known[key]
 
     def _found(self, names, heads):
         for name in names if self.plain else ():
