@@ -516,7 +516,7 @@ def test_patterns_that_know_no_layer_are_asked_once_and_say_the_same(name, monke
     assert config.load(name).formats == once.formats != ()
 
 
-@pytest.mark.parametrize("text", [r".*layers\.1.*", r".*layers.1\..*", r".*\d.*", r".*[0-3].*", r".*.mlp.*", r".*a{2}.*", r".*a?.*"])
+@pytest.mark.parametrize("text", [r".*layers\.1.*", r".*layers.1\..*", r".*\d.*", r".*[0-3].*", r".*.mlp.*", r".*a?.*"])
 def test_a_pattern_that_may_tell_layers_apart_is_asked_of_each(text):
     assert not checkpoint.SAME_IN_EACH_LAYER.fullmatch(text)
     assert checkpoint.SAME_IN_EACH_LAYER.fullmatch(r"^.*mlp\.(gate|up)_proj.*$")
