@@ -25,6 +25,7 @@ from hwdesign.models.module_names import (
     PER_LAYER,
     PLACES,
     PLACES_DENSE,
+    SAME_IN_EACH_LAYER,
 )
 from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.reading import prediction_parameters
@@ -67,8 +68,6 @@ UNTOUCHED = re.compile(
     r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier",
     re.I,
 )
-# Letters, and dots that stand for themselves or for anything: a layer's number is nothing to it.
-SAME_IN_EACH_LAYER = re.compile(r"(?:[A-Za-z_^$|()]|\\\.|\.\*)*")
 # Model type -> (what comes before the number of a layer, its mixer, its feed-forward part).
 STYLES = {
     "gpt2": ("transformer.h", "attn", "mlp"),
@@ -184,8 +183,8 @@ class Rules:
         self.read, self.key = read, key
         self.entries, self.plain, self.patterns = [], {}, []
         self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
-        self.individual, self.effort = False, PLAIN_EFFORT
-        self.by_layer = False  # whether an entry may tell one layer from another
+        # Whether an entry names one expert, or has a pattern that may tell one layer from another.
+        self.individual, self.by_layer, self.effort = False, False, PLAIN_EFFORT
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
@@ -202,7 +201,6 @@ class Rules:
             self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
         else:
             name = _canonical(entry)
-            self.by_layer = True
             self.plain.setdefault(name, (value, entry))
             self.firsts.add(name.partition(".")[0])
             self.lasts.add(name.rpartition(".")[2])
@@ -237,7 +235,7 @@ class Rules:
 
     def value(self, names, heads):
         """What holds for a module of these names, after one of the heads; None without a rule."""
-        key = names if self.by_layer else tuple(name.split(".", 2)[2] for name in names)
+        key = names if self.by_layer or self.plain else tuple(n.split(".", 2)[2] for n in names)
         if key not in self.known:
             self.known[key] = self._found(names, heads)
         return self.known[key]
@@ -249,8 +247,6 @@ class Rules:
                     value, entry = self.plain[run]
                     self.used.add(entry)
                     return value
-        if not self.patterns:
-            return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
         held, layer = None, ONE_LAYER.search(names[0] + ".")
         for pattern, value, entry, only in self.patterns:
