@@ -164,7 +164,8 @@ def made_of(models, rows):
     for model, given in zip(models, rows, strict=True):
         kinds = ", ".join(f"{n} x {kind}" for kind, n in Counter(block.kind for block in model.blocks).items())
         same = f"; same counts: {given['same'].replace(';', ',')}" if given["same"] else ""
-        yield [model.name, given["vendor"], kinds + same, f"{model.active_parameters(include_embedding=False) / 1e9:.2f}"]
+        active = f"{model.active_parameters(include_embedding=False) / 1e9:.2f}"
+        yield [f"{model.name} ({given['vendor']})", active, kinds + same]
 
 
 def gallery_page(table):
@@ -185,7 +186,8 @@ def gallery_page(table):
     ]
     body = [row(model, given["providers"]) for model, given in zip(models, rows, strict=True)]
     wide = f"```{{table}}\n:class: hw-sortable hw-gallery\n\n{table(head, body, numbers=6)}\n```"
-    made = table(["model", "by", "blocks", "active without input embedding [billion]"], made_of(models, rows), numbers=1)
+    made = table(["model", "active without input embedding [billion]", "blocks"], made_of(models, rows))
+    made = f"```{{table}}\n:class: hw-made-of\n\n{made}\n```"
     others = ", ".join(name for name in config.names() if name not in {given["name"] for given in rows})
     also = f"The chapters use these besides, whose configs ship as well: {others}."
     intro = INTRODUCTION.format(count=len(models), key=key)
