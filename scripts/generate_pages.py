@@ -15,7 +15,7 @@ from pathlib import Path
 
 import accuracy_page as accuracy
 import machine_page as machine
-from gallery_page import gallery_page, strip
+from gallery_page import gallery_page, listed, strip
 
 import hwdesign
 from hwdesign.advice.report import schema
@@ -30,10 +30,11 @@ PUBLISHED = '<span class="hw-label hw-published">published</span>'
 FORMATS = {"16 bit": "16 bit", "FP8": "fp8", "FP4": "fp4"}
 
 
-def table(header, body):
-    """A Markdown table."""
+def table(header, body, numbers=0):
+    """A Markdown table; so many columns at the end hold numbers, which stand at the right."""
     line = lambda cells: "| " + " | ".join(str(c) for c in cells) + " |"  # noqa: E731
-    return "\n".join([line(header), line(["---"] * len(header)), *map(line, body)])
+    rule = ["---"] * (len(header) - numbers) + ["---:"] * numbers
+    return "\n".join([line(header), line(rule), *map(line, body)])
 
 
 def quantity(row):
@@ -286,7 +287,7 @@ def pictures(out):
     from hwdesign.lessons.show import save_svg
 
     (out / "gallery").mkdir(exist_ok=True)
-    for name in config.names():
+    for name in (given["name"] for given in listed()):
         (out / "gallery" / f"{name}.svg").write_text(strip(config.load(name)), encoding="utf-8")
     save_svg(figures.opening(), out / "opening.svg")
     for name, ax in (accuracy.pictures() | machine.pictures()).items():

@@ -199,6 +199,35 @@ def small(monkeypatch):
     return lambda backend: monkeypatch.setattr(live, "as_backend", lambda: backend)
 
 
+# Configs of data/params_2026.csv that ship with the package, by their names there; the others are in data/configs_2026.
+SHIPPED_AS = {
+    "zai-org--GLM-5": "glm-5",
+    "zai-org--GLM-5.3": "glm-5.3",
+    "moonshotai--Kimi-K2.5": "kimi-k2.5",
+    "MiniMaxAI--MiniMax-M2.5": "minimax-m2.5",
+    "MiniMaxAI--MiniMax-M3": "minimax-m3",
+    "deepseek-ai--DeepSeek-V4-Flash": "deepseek-v4-flash",
+    "deepseek-ai--DeepSeek-V3.2": "deepseek-v3.2",
+    "Qwen--Qwen3.5-397B-A17B": "qwen3.5-397b-a17b",
+    "Qwen--Qwen3.5-35B-A3B": "qwen3.5-35b-a3b",
+    "Qwen--Qwen3.5-27B": "qwen3.5-27b",
+    "google--gemma-4-26B-A4B": "gemma-4-26b-a4b",
+    "Qwen--Qwen3-Coder-480B-A35B-Instruct": "qwen3-coder-480b-a35b",
+    "meta-llama--Llama-4-Maverick-17B-128E-Instruct": "llama-4-maverick",
+    "XiaomiMiMo--MiMo-V2-Flash": "mimo-v2-flash",
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8": "nemotron-3-super-120b-a12b",
+    "stepfun-ai--Step-3.7-Flash--released-shape": "step-3.7-flash",
+    "moonshotai--Kimi-K3": "kimi-k3",
+}
+
+
+def config_2026(name):
+    """Where the config of a row of data/params_2026.csv lies: in the package or, where it does not ship, with the tests."""
+    if name in SHIPPED_AS:
+        return ROOT / "hwdesign" / "models" / "configs" / f"{SHIPPED_AS[name]}.json"
+    return ROOT / "tests" / "data" / "configs_2026" / f"{name}.json"
+
+
 def fastest(case, pairs):
     """A case under the fastest of some pairs of plans, None where none fits."""
     return next(case.ranked(pairs), None)

@@ -154,6 +154,8 @@ def test_at_a_desk(visit, axe, name):
     wrong += [f"caption not seen whole: {text}" for text in page.evaluate(HIDDEN_CAPTIONS)]
     for figure in page.locator("figure.hw-explorer").all():
         wrong += slider_problems(page, figure)
+    for table in page.locator("table.hw-sortable").all():
+        wrong += sorting_problems(page, table)
     wrong += heard  # what comes after it is asked for by axe, which reads style sheets again
     if name != WHOLE:
         page.evaluate(THIN_OUT)
@@ -170,6 +172,9 @@ def test_on_a_phone(visit, name):
     page = visit(name, viewport=PHONE)
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["width"], f"the page is {width} pixels wide on a phone of {PHONE['width']}"
+    for cell in page.locator("table.hw-sortable tr > :nth-child(-n+3)").all():  # the name and the two numbers that matter most
+        box = cell.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"], f"not seen whole: {cell.inner_text()}"
     wait_for_maths(page)
     page.wait_for_function(f"!{UNREACHED}")  # times out where an equation that is too wide takes no focus
 
@@ -187,6 +192,7 @@ def test_without_javascript(visit, name):
     for frame in page.locator("figure.hw-explorer img.hw-frame").all():
         if not (frame.is_visible() and frame.bounding_box()["width"] > 200):
             wrong.append(f"the first picture of a slider is not seen: {frame.get_attribute('alt')[:60]}")
+    assert page.locator("table.hw-sortable button").count() == 0, "a heading is a button that does nothing"
     assert wrong == []
 
 
@@ -235,6 +241,32 @@ def slider_problems(page, figure):
             yield f"slider {name}: {key} does not show frame {index}, but {shown['value']}"
     if len({frame["src"] for frame in frames}) != len(frames):
         yield f"slider {name}: two frames show the same picture"
+
+
+def sorting_problems(page, table):
+    """The keyboard sorts a table by each column and back, numbers as numbers and dashes last; the heading says which way."""
+    heads, rows = table.locator("thead th"), table.locator("tbody tr")
+    before = sorted(rows.all_inner_texts())
+    for column in range(heads.count()):
+        heads.nth(column).get_by_role("button").focus()
+        for key, way in [("Enter", "ascending"), ("Space", "descending")]:
+            page.keyboard.press(key)
+            said = heads.evaluate_all("heads => heads.map(head => head.ariaSort)")
+            if {i: word for i, word in enumerate(said) if word} != {column: way}:
+                yield f"column {column}: {key} does not say {way}, and that alone, but {said}"
+            cells = [cell.strip() for cell in table.locator(f"tbody td:nth-child({column + 1})").all_inner_texts()]
+            known = [sizes(cell) for cell in cells if cell != "–"]
+            if known != sorted(known, reverse=way == "descending") or "–" in cells[: len(known)] or known[0] == known[-1]:
+                yield f"column {column}: {key} does not sort {way}: {cells[:5]}"
+    if sorted(rows.all_inner_texts()) != before:
+        yield "sorting loses or changes a row"
+
+
+def sizes(cell):
+    """What a cell is sorted by: a number, or words and the numbers in them."""
+    if re.fullmatch(r"[0-9,.]+", cell):
+        return float(cell.replace(",", ""))
+    return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", cell)]
 
 
 def violations(axe, page, scheme, **options):

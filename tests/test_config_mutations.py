@@ -27,16 +27,12 @@ BY_HAND = {
     "deepseek_v3", "nemotron_h", "nemotron-nas", "minimax_m2", "mimo_v2_flash", "gemma4_text", "llama4_text",
 }  # fmt: skip
 SHIPPED = {name: values for name in config.names() if (values := shipped(name))["model_type"] in BY_HAND}
+del SHIPPED["nemotron-3-super-120b-a12b"]  # its experts work in a latent, which the route by hand does not know
 DATA = Path(__file__).parent / "data"
-NEWER = {"MiniMaxAI--MiniMax-M2.5", "XiaomiMiMo--MiMo-V2-Flash", "google--gemma-4-26B-A4B",
-         "meta-llama--Llama-4-Maverick-17B-128E-Instruct"}  # fmt: skip
-for name in sorted(NEWER):
-    values = json.loads((DATA / "configs_2026" / f"{name}.json").read_text(encoding="utf-8"))
-    SHIPPED[name] = {k: v for k, v in values.get("text_config", values).items() if k != "quantization_config"}
 
 
 def test_no_architecture_with_an_independent_route_has_lost_its_config():
-    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 24
+    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 28
 
 
 # What a missing key means in the classes of transformers 5.24.0, where that is not what a null means.

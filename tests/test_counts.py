@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from conftest import SHIPPED_AS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,14 +33,16 @@ def test_counts_equal_the_published_ones_to_the_last_digit(row):
 def test_every_shipped_config_has_a_published_row_and_is_read_in_50_ms():
     rows = {r["model"] for r in PUBLISHED}
     assert all(r[key] for r in PUBLISHED for key in r)
-    assert set(config.names()) == rows | {"qwen3-235b-a22b-fp8"}  # the same weights in another format
+    held = {row["name"] for row in csv.DictReader((Path(__file__).parent / "data" / "params_2026.csv").open(encoding="utf-8"))}
+    assert set(SHIPPED_AS) <= held  # test_models_2026 counts these
+    assert set(config.names()) == rows | set(SHIPPED_AS.values()) | {"qwen3-235b-a22b-fp8"}  # the same weights in another format
     for name in config.names():
         spent = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()  # others may keep the machine busy
             model = config.load(name)
             counted = model.parameters, model.active_parameters(include_embedding=True), model.kv_bytes_per_token()
-            spent.append(time.perf_counter() - start)
+            spent.append(time.process_time() - start)
         assert all(counted) and min(spent) < 0.05, f"{name}: {min(spent):.3f} s"
     assert config.load("qwen3-235b-a22b-fp8").parameters == config.load("qwen3-235b-a22b").parameters
 
@@ -169,6 +172,8 @@ def test_cache_on_each_gpu():
     latent, llama = config.load("deepseek-v3"), config.load("llama-3.1-70b")  # tt-xla issue 5861
     assert {latent.kv_bytes_per_gpu(1, tp) for tp in (1, 2, 8, 64)} == {70_272}
     assert [llama.kv_bytes_per_gpu(1, tp) for tp in (1, 8, 16)] == [327_680, 40_960, 40_960]
+    # 25 layers with 8 key-value heads of 256, 5 with 2 of 512: one head of each on every one of eight GPUs.
+    assert config.load("gemma-4-26b-a4b").kv_bytes_per_gpu(1, 8) == 25 * 2 * 256 * 2 + 5 * 2 * 512 * 2
 
 
 MODELS = {name: config.load(name) for name in config.names()}
@@ -184,15 +189,17 @@ def test_gpus_together_hold_at_least_one_cache(name, tokens, tp):
     kv = {getattr(b.mixer, "num_kv_heads", None) for b in model.blocks if b.mixer and b.mixer.cache_elements}
     if kv == {None}:
         assert share == whole
-    elif all(tp % k == 0 for k in kv):  # one head a GPU, replicated where there are more GPUs than heads
-        assert share * max(kv) == pytest.approx(whole)
+    elif len(kv) == 1 and tp % max(kv) == 0:  # one head a GPU, replicated where there are more GPUs than heads
+        indexer = tokens * model.indexer_bytes_per_token()  # its keys are on every GPU
+        assert (share - indexer) * max(kv) == pytest.approx(whole - indexer)
 
 
 @given(anyone, context, context)
 def test_a_longer_context_never_takes_less_and_pages_never_less_than_needed(name, first, second):
     model, (short, long) = MODELS[name], sorted((first, second))
     assert model.kv_bytes(short) <= model.kv_bytes(long)
-    assert model.kv_bytes(long) <= model.kv_bytes(long, reserved=True) == pytest.approx(long * model.kv_bytes_per_token())
+    each = model.kv_bytes_per_token() + model.indexer_bytes_per_token()
+    assert model.kv_bytes(long) <= model.kv_bytes(long, reserved=True) == pytest.approx(long * each)
     assert model.kv_bytes(long, "fp8") == model.kv_bytes(long, "bf16") / 2
 
 
@@ -264,6 +271,16 @@ def test_a_model_without_equal_dense_blocks_has_no_sibling(name):
 # A change of 5 % in any size must change a published count.
 
 
+def nearly(part, name, value):
+    """A block's part with a size 5 % larger; where heads or groups must divide each other, with the least multiple that does."""
+    for size in (-(-value * 21 // 20), 2 * value, 3 * value):
+        try:
+            return replace(part, **{name: size})
+        except ValueError as error:
+            assert "multiple of" in str(error) or "divide" in str(error)
+    raise AssertionError(f"{name} = {value} has no larger size that fits")
+
+
 @pytest.mark.parametrize("name", config.names())
 def test_a_change_of_5_percent_in_any_size_changes_the_count(name):
     model = MODELS[name]
@@ -271,6 +288,9 @@ def test_a_change_of_5_percent_in_any_size_changes_the_count(name):
 
     def figures(changed):
         return changed.parameters, changed.active_parameters(include_embedding=True), changed.kv_bytes(10**6)
+
+    def scores(changed):
+        return hw.step(changed, batch=1, context=10**6).attention_flops
 
     for size in ("hidden_size", "vocab_size"):
         assert figures(replace(model, **{size: getattr(model, size) * 21 // 20})) != base
@@ -280,9 +300,10 @@ def test_a_change_of_5_percent_in_any_size_changes_the_count(name):
             for f in fields(part) if part else ():
                 value = getattr(part, f.name)
                 if isinstance(value, int) and not isinstance(value, bool) and value:
-                    new = replace(block, **{side: replace(part, **{f.name: -(-value * 21 // 20)})})
-                    blocks = (*model.blocks[:number], new, *model.blocks[number + 1 :])
-                    assert figures(replace(model, blocks=blocks)) != base, f"{side}.{f.name} x 1.05 passes unnoticed"
+                    new = replace(block, **{side: nearly(part, f.name, value)})
+                    changed = replace(model, blocks=(*model.blocks[:number], new, *model.blocks[number + 1 :]))
+                    noticed = figures(changed) != base or scores(changed) != scores(model)  # the tokens an indexer picks
+                    assert noticed, f"{side}.{f.name} x 1.05 passes unnoticed"
 
 
 # A second counter: modules of torch, built by hand.

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import config_2026
 
 import hwdesign as hw
 from hwdesign.models import config
@@ -18,7 +19,7 @@ ROWS = list(csv.DictReader((DATA / "params_2026.csv").open(encoding="utf-8")))
 
 
 def values(name):
-    return json.loads((DATA / "configs_2026" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(config_2026(name).read_text(encoding="utf-8"))
 
 
 def figures(model):
@@ -40,7 +41,7 @@ def figures(model):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
 def test_a_config_equals_its_oracles(row):
-    found = figures(config.load(DATA / "configs_2026" / f"{row['name']}.json"))
+    found = figures(config.load(config_2026(row["name"])))
     assert {key: found[key] for key in found if row[key]} == {key: int(row[key]) for key in found if row[key]}
 
 

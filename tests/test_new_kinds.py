@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import config_2026
 
 import hwdesign as hw
 from hwdesign.models import config
@@ -22,7 +23,7 @@ FIRST = [row for i, row in enumerate(ROWS) if i == 0 or ROWS[i - 1]["model_type"
 
 
 def shown(name):
-    return config.load(DATA / "configs_2026" / f"{name}.json")
+    return config.load(config_2026(name))
 
 
 @pytest.mark.parametrize("row", FIRST, ids=lambda row: row["model_type"])

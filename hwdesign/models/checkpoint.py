@@ -25,6 +25,7 @@ from hwdesign.models.module_names import (
     PER_LAYER,
     PLACES,
     PLACES_DENSE,
+    SAME_IN_EACH_LAYER,
 )
 from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.reading import prediction_parameters
@@ -182,7 +183,8 @@ class Rules:
         self.read, self.key = read, key
         self.entries, self.plain, self.patterns = [], {}, []
         self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
-        self.individual, self.effort = False, PLAIN_EFFORT
+        # Whether an entry names one expert, or has a pattern that may tell one layer from another.
+        self.individual, self.by_layer, self.effort = False, False, PLAIN_EFFORT
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
@@ -215,6 +217,7 @@ class Rules:
         if len(entry) >= MOST_LETTERS or len(self.patterns) >= MOST_PATTERNS:
             raise self._no_pattern(entry)
         self.effort += effort
+        self.by_layer |= not SAME_IN_EACH_LAYER.fullmatch(text)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
@@ -232,19 +235,18 @@ class Rules:
 
     def value(self, names, heads):
         """What holds for a module of these names, after one of the heads; None without a rule."""
-        if names not in self.known:
-            self.known[names] = self._found(names, heads)
-        return self.known[names]
+        key = names if self.by_layer or self.plain else tuple(n.split(".", 2)[2] for n in names)
+        if key not in self.known:
+            self.known[key] = self._found(names, heads)
+        return self.known[key]
 
     def _found(self, names, heads):
-        for name in names:
+        for name in names if self.plain else ():
             for run in _runs(name, self.firsts, self.lasts):
                 if run in self.plain:
                     value, entry = self.plain[run]
                     self.used.add(entry)
                     return value
-        if not self.patterns:
-            return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
         held, layer = None, ONE_LAYER.search(names[0] + ".")
         for pattern, value, entry, only in self.patterns:
