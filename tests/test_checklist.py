@@ -19,7 +19,6 @@ from hwdesign.advice.checklist import checklist, verdicts
 from hwdesign.advice.guidelines import COUNTS, GUIDELINES, counted
 from hwdesign.advice.verdict import STATUSES, Limits
 from hwdesign.lessons.studies import game
-from hwdesign.lessons.studies.verdicts import book_models
 from hwdesign.models import config, sharding
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
 from hwdesign.models.mamba import Mamba2
@@ -507,7 +506,7 @@ def drawn(seed):
         to = int(size * one([0.5, 0.93, 1, 1.07, 1.25, 2]))
         return max(64, to - to % one([1, 16, 32, 64, 128]))
 
-    model, changed = config.load(one(book_models())), rng.random(6) < 0.4  # a config that is added draws no other case
+    model, changed = config.load(one(config.names())), rng.random(6) < 0.4  # a config that is added draws no other case
     hidden = near(model.hidden_size) if changed[0] else model.hidden_size
     groups, fewer, experts = one([(1, 1), (2, 1), (1, 2), (3, 2)]), one([1, 2, 4]), one([0.5, 0.75, 1.5])
     widths, head_dim = functools.cache(near), one([64, 96, 128])
@@ -565,6 +564,7 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
         elif fix.case.split is not None:  # another cut may leave a part of the wait
             assert all(f.cost < finding.cost for f in left)
         else:
+            left = [f for f in left if f.rule == finding.rule or f.guideline not in (5, 7)]  # another engine may run a faster plan
             old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
             assert {f.value for f in left} <= old, finding
             assert finding.cost is None or finding.guideline in (3, 6) or fix.step <= 0.001

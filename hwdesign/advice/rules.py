@@ -347,14 +347,18 @@ def regular_layers(case, limits):
     graded, sibling = _graded(case, split, waits, limits)
     if not graded:
         return Verdict.of(reason)
-    cuts, left = _best_cut(uses, stages)
-    cut_fix, most = None, max(waits.values())
+    cuts, after = _best_cut(uses, stages)
+    cut_fix, most, left = None, max(waits.values()), max(after.values())
     if left < most and percent(left) != percent(most):
         reason += f"; cut by time into {', '.join(map(str, cuts))} they wait {percent(left)}"
         helps = limits.grade(left) == "ok" or most - left >= limits.warn
         cut_fix = _cut_fix(case, cuts) if helps else None
     values = {"layers": told, "last stage": f"the head besides {split[-1]} layers"}
     equal_fix = {"layers": _equal_stages(case, sibling)}
+    shorter = {
+        dimension: max(after[use] for use in blamed) < cost
+        for dimension, (_, cost, blamed) in graded.items()
+    }
     findings = [
         Finding(
             dimension=dimension,
@@ -362,10 +366,10 @@ def regular_layers(case, limits):
             rule=STAGES[dimension],
             status=status,
             cost=cost,
-            fixes=some(cut_fix, equal_fix.get(dimension)),
+            fixes=some(cut_fix if shorter[dimension] else None, equal_fix.get(dimension)),
             subject="layers",
         )
-        for dimension, (status, cost) in graded.items()
+        for dimension, (status, cost, _) in graded.items()
     ]
     return Verdict.of(reason, findings)
 
@@ -385,8 +389,8 @@ def _split(case):
 
 
 def _graded(case, split, waits, limits):
-    """What is blamed, each with its status and the longest wait that it causes, as a dict; and the
-    sibling with equal stages, None without one.
+    """What is blamed, each with its status, the longest wait that it causes and the uses where it
+    is to blame, as a dict; and the sibling with equal stages, None without one.
 
     That is the layers where equal stages would wait half as long at most, else the head in the last
     stage. Stages that differ are warned of whatever they cost, if nobody chose them.
@@ -400,11 +404,12 @@ def _graded(case, split, waits, limits):
                 blamed[use] = "layers"
     graded = {}
     for dimension in dict.fromkeys(blamed.values()):
-        cost = max(waits[use] for use in waits if blamed[use] == dimension)
+        uses = [use for use in waits if blamed[use] == dimension]
+        cost = max(waits[use] for use in uses)
         least = "warn" if dimension == "layers" and case.split is None else "ok"
         status = limits.grade(cost, least)
         if status != "ok":
-            graded[dimension] = status, cost
+            graded[dimension] = status, cost, uses
     return graded, sibling
 
 
@@ -443,14 +448,14 @@ def _cut_fix(case, cuts):
 
 
 def _best_cut(uses, stages):
-    """The cut that is best for all uses together, each scaled to one, and the longest wait that it
-    leaves.
+    """The cut that is best for all uses together, each scaled to one, and the wait that it leaves
+    in each.
     """
     totals = {use: times.sum() + rest for use, (times, rest) in uses.items()}
     times = sum(times / totals[use] for use, (times, _) in uses.items())
     rest = sum(rest / totals[use] for use, (_, rest) in uses.items())
     cuts = split_layers(times, stages, last=rest)
-    return cuts, max(_waits(uses, cuts).values())
+    return cuts, _waits(uses, cuts)
 
 
 def _stage_uses(case):
