@@ -130,17 +130,19 @@ def _add_show(commands):
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
         description="Reads a Hugging Face config.json and counts the model exactly, or says "
         "which key it does not understand.",
-        epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
-        "path/to/config.json --format json",
+        epilog="examples: hwdesign show deepseek-r1 (a shipped config); hwdesign show "
+        "path/to/config.json --format json; hwdesign show llama-3.1-8b --format blocks > mine.json",
     )
     show.add_argument(
-        "config", help=f"a model's folder, its config.json, or one of: {', '.join(config.names())}"
+        "config", help="a model's folder, its config.json, a file of blocks, or one of: "
+        + ", ".join(config.names()),
     )
     show.add_argument(
         "--format",
-        choices=("text", "json"),
+        choices=("text", "json", "blocks"),
         default="text",
-        help="text for people (default) or json",
+        help="text for people (default), json, or blocks: a file that show, check and diff read "
+        "back, to be changed by hand",
     )
 
 
@@ -500,9 +502,11 @@ def _show(chosen):
         model = as_model(chosen.config)
     except (ValueError, OSError) as error:
         return _refuse(error)
+    from hwdesign.models.blocks_text import blocks_text
     from hwdesign.models.sheet import sheet, sheet_text
 
-    told = json.dumps(sheet(model), indent=1) if chosen.format == "json" else sheet_text(model)
+    tell = {"json": lambda: json.dumps(sheet(model), indent=1), "text": lambda: sheet_text(model)}
+    told = tell.get(chosen.format, lambda: blocks_text(model).rstrip())()
     _write(f"{told}\n", None)
     return 0
 

@@ -16,9 +16,10 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from hwdesign.models import checkpoint
+from hwdesign.models import blocks_file, checkpoint
 from hwdesign.models.architectures import ALIASES, DEFAULTS, GIVEN, READERS
 from hwdesign.models.model import Model
+from hwdesign.models.reading import LIMIT, LIMITS, LONGEST
 
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
@@ -67,9 +68,6 @@ HARMLESS = re.compile(
 WRAPPED = re.compile(
     "^tie_word_embeddings$|quant|compress", re.I
 )  # keys of a wrapper that hold for the model inside it
-LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
-LIMIT = 2_000_000  # of any other size or count
-LONGEST = 10**9  # of a context [token]
 ALIKE = 0.85  # how near a misspelt key is to the right one
 TYPED = 200  # keys that are looked at for it
 MOST_KEYS = 100_000
@@ -427,6 +425,10 @@ def _language_model(values):
 
 
 def _model(values, name, *, sidecar=None, pooled=False):
+    if blocks_file.is_blocks(values):
+        if sidecar:
+            raise ValueError(f"{checkpoint.SIDECAR} must be absent beside a file of blocks")
+        return blocks_file.model_of(values, name)
     outer = Reader(values)
     values, where = _language_model(values)
     read = Reader(values, where)
