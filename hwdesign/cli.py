@@ -134,7 +134,8 @@ def _add_show(commands):
         "path/to/config.json --format json; hwdesign show llama-3.1-8b --format blocks > mine.json",
     )
     show.add_argument(
-        "config", help="a model's folder, its config.json, a file of blocks, or one of: "
+        "config",
+        help="a model's folder, its config.json, a file of blocks, or one of: "
         + ", ".join(config.names()),
     )
     show.add_argument(
@@ -505,8 +506,11 @@ def _show(chosen):
     from hwdesign.models.blocks_text import blocks_text
     from hwdesign.models.sheet import sheet, sheet_text
 
-    tell = {"json": lambda: json.dumps(sheet(model), indent=1), "text": lambda: sheet_text(model)}
-    told = tell.get(chosen.format, lambda: blocks_text(model).rstrip())()
+    if chosen.format == "text":
+        told = "\n".join(visible(line, 10_000) for line in sheet_text(model).splitlines())
+    else:
+        as_json = chosen.format == "json"
+        told = json.dumps(sheet(model), indent=1) if as_json else blocks_text(model).rstrip()
     _write(f"{told}\n", None)
     return 0
 

@@ -6,26 +6,46 @@ feed-forward parts: a new kind or field is in the format by itself. `blocks_text
 """
 
 import difflib
+import functools
 import re
 import typing
 from dataclasses import MISSING, fields
 from types import NoneType
 
 from hwdesign._check import choice, shown
-from hwdesign.models import compressed, linear, mamba
-from hwdesign.models.blocks import Block
+from hwdesign.models import compressed, linear
+from hwdesign.models.blocks import Block, MoE, SelfAttention
 from hwdesign.models.checkpoint import prediction_words
+from hwdesign.models.mamba import Mamba2
 from hwdesign.models.model import Model
-from hwdesign.models.parts import PARTS, FeedForward, Mixer, Weight
+from hwdesign.models.parts import PARTS, Part, Weight
 from hwdesign.models.reading import LIMIT, LIMITS, LONGEST, prediction_parameters
 
 KEY, VERSION = "hwdesign_blocks", 1
 OTHERS = ("parts", "prediction_layers")  # keys that are no fields of a Model
 MOST_BLOCKS = LIMITS["num_hidden_layers"]
+MOST_NORMS = 64  # of a block
+LONGEST_TEXT = 300  # [character]
 LARGEST = {"vocab_size": LIMITS["vocab_size"], "max_positions": LONGEST}
-PLAIN = {int: "a whole number", bool: "true or false", str: "text"}
-MODULES = (compressed, linear, mamba)  # whose kinds no module above imports
+PLAIN = {int: "a whole number", bool: "true or false", str: "text in one line"}
+MODULES = (compressed, linear)  # whose kinds no module above imports
 HOME = "hwdesign.models."
+# What the classes leave to those who read: field, whether it fits, and what would.
+FIT = {
+    Block: [("norms", lambda b: b.norms <= MOST_NORMS, f"at most {MOST_NORMS}")],
+    SelfAttention: [
+        ("num_kv_heads", lambda m: m.num_heads % m.num_kv_heads == 0, "a divisor of num_heads")
+    ],
+    MoE: [("top_k", lambda m: m.top_k <= m.choices, "at most the number of experts")],
+    Mamba2: [("groups", lambda m: m.num_heads % m.groups == 0, "a divisor of num_heads")],
+    Weight: [
+        ("part", lambda w: w.part in PARTS, f"one of {', '.join(PARTS)}"),
+        *(
+            (name, lambda w, name=name: getattr(w, name) >= 1, "at least 1")
+            for name in ("n", "k", "stored", "used")
+        ),
+    ],
+}
 
 
 def is_blocks(values):
@@ -47,9 +67,11 @@ def kind_name(cls):
     return re.sub("(?<=[a-z])(?=[A-Z][a-z]|[A-Z]{2})", "_", cls.__name__).lower()
 
 
+@functools.cache
 def kinds(accepted):
     """Classes that a field of this type takes, by their names in a file, as a dict.
 
+    >>> from hwdesign.models.parts import FeedForward
     >>> list(kinds(FeedForward | None))
     ['dense_ffn', 'moe']
     """
@@ -109,7 +131,7 @@ def model_of(values, name="model"):
     values = {k: v for k, v in values.items() if k != KEY and not k.startswith("_")}
     reading = _Reading(values.get("parts", {}))
     given = reading.fields(Model, {"name": name, **values}, "", OTHERS)
-    if ahead := values.get("prediction_layers"):
+    if (ahead := values.get("prediction_layers")) is not None:
         told = reading.prediction(ahead, given["hidden_size"])
         given["left_out"] = (*given.get("left_out", ()), told)
     reading.refuse_idle_parts()
@@ -162,7 +184,10 @@ class _Reading:
         for kind in PLAIN:
             if kind in options:
                 most = LARGEST.get(where, LIMIT)
-                if type(value) is not kind or (kind is int and value > most):
+                fits = type(value) is kind and (kind is not int or value <= most)
+                if fits and kind is str:  # that a terminal shows and does not obey
+                    fits = value.isprintable() and len(value) <= LONGEST_TEXT
+                if not fits:
                     raise _refused(where, _words(accepted, most), value)
                 return value
         return self.thing(accepted, value, where)
@@ -179,9 +204,11 @@ class _Reading:
             raise _refused(_below(where, "kind"), f"one of {', '.join(found)}", MISSING)
         cls = _at(where, choice, "kind", value["kind"] if several else kind, found)
         given = self.fields(cls, value, where, ("kind",) if several else ())
-        if cls is Weight:  # whose class checks nothing
-            _check_weight(given, where)
-        return _at(where, cls, **given)
+        made = _at(where, cls, **given)
+        for name, fits, accepted in FIT.get(cls, ()):
+            if not fits(made):
+                raise _refused(_below(where, name), accepted, getattr(made, name))
+        return made
 
     def part(self, accepted, name, where):
         """A part by its name, made once for each type that is asked for."""
@@ -190,15 +217,24 @@ class _Reading:
             if name not in self.parts:
                 near = difflib.get_close_matches(name[:60], list(self.parts), 1, 0.5)
                 hint = f"; did you mean {shown(near[0])}?" if near else ""
-                raise _refused(where, f"{_words(accepted)} out of parts", name, hint)
-            place, value = f"parts.{name}", self.parts[name]
+                raise _refused(where, _words(accepted), name, hint)
+            place, value, found = f"parts.{name}", self.parts[name], kinds(accepted)
             if not isinstance(value, dict):
                 raise _refused(place, "an object", value)
+            if "kind" in value and (len(found) == 1 or _kind_of_others(value["kind"], found)):
+                raise _refused(where, f"a part of kind {' or '.join(found)}", name)
             self.made[key] = self.thing(accepted, value, place)
         return self.made[key]
 
+    def times(self, value, where):
+        """How often what stands at a place is repeated."""
+        times = value.get("times", 1)
+        if type(times) is not int or not 1 <= times <= MOST_BLOCKS:
+            raise _refused(f"{where}.times", f"a whole number from 1 to {MOST_BLOCKS}", times)
+        return times
+
     def blocks(self, accepted, values, where):
-        """Blocks from a list of blocks, names of them and groups, each so many times; as a tuple."""
+        """Blocks from a list of blocks, their names and groups, each so many times; as a tuple."""
         if not isinstance(values, list) or not values:
             raise _refused(where, "a list of at least one block", values)
         found = []
@@ -206,15 +242,15 @@ class _Reading:
             place = f"{where}[{index}]"
             times, inside = 1, value
             if isinstance(value, dict):
-                times = self.value(int, value.get("times", 1), f"{place}.times")
+                times = self.times(value, place)
                 inside = {key: v for key, v in value.items() if key != "times"}
             if isinstance(inside, dict) and "blocks" in inside:
-                _refuse_unknown(inside, ("blocks",), place, "a group of blocks")
+                _refuse_unknown(inside, ("times", "blocks"), place, "a group of blocks")
                 made = self.blocks(accepted, inside["blocks"], f"{place}.blocks")
             else:
                 made = (self.thing(Block, inside, place),)
-            if times < 1 or len(found) + times * len(made) > MOST_BLOCKS:
-                raise _refused(f"{place}.times", f"1 or more, for {MOST_BLOCKS} blocks in all", times)
+            if len(found) + times * len(made) > MOST_BLOCKS:
+                raise _refused(place, f"at most {MOST_BLOCKS} blocks with those before", value)
             found += made * times
         return tuple(found)
 
@@ -231,9 +267,7 @@ class _Reading:
         if not isinstance(value, dict):
             raise _refused(where, "an object with times and blocks", value)
         _refuse_unknown(value, ("times", "blocks", "closing"), where, "prediction layers")
-        times = self.value(int, value.get("times", 1), f"{where}.times")
-        if not 1 <= times <= MOST_BLOCKS:
-            raise _refused(f"{where}.times", f"a whole number from 1 to {MOST_BLOCKS}", times)
+        times = self.times(value, where)
         blocks = self.blocks(None, value.get("blocks", []), f"{where}.blocks")
         closing = self.value(tuple[Weight, ...], value.get("closing", []), f"{where}.closing")
         return prediction_words(times, prediction_parameters(hidden, *blocks, closing=closing))
@@ -266,25 +300,21 @@ def _refuse_unknown(value, known, where, what):
     """Refuse a key that is none of those known, with the one that may be meant."""
     for key in value:
         if key not in known:
-            near = difflib.get_close_matches(str(key)[:60], known, 1, 0.6)
+            near = difflib.get_close_matches(str(key)[:60], known, 1, 0.7)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            accepted = f"a key of {what}, which takes {', '.join(known)}"
+            accepted = f"a key of {what}{'' if near else ', which takes ' + ', '.join(known)}"
             raise _refused(_below(where, key), accepted, value[key], hint)
+
+
+def _kind_of_others(name, found):
+    """Whether a name is that of a kind, but of none of these."""
+    return isinstance(name, str) and name in kinds(Part) and name not in found
 
 
 def _words(accepted, most=LIMIT):
     """What a field of a type takes, in words."""
     options = _options(accepted)
     told = next((words for kind, words in PLAIN.items() if kind in options), None)
-    if told is None:
-        told = f"an object, {' or '.join(map(kind_name, kinds(accepted).values()))}, or the name"
+    told = told or "an object or the name of a part"
     told += f" up to {most}" if int in options else ""
     return f"{told} or null" if NoneType in options else told
-
-
-def _check_weight(given, where):
-    """Refuse a weight of no known part or size."""
-    _at(where, choice, "part", given["part"], PARTS)
-    for name in ("n", "k", "stored", "used"):
-        if given.get(name, 1) < 1:
-            raise _refused(_below(where, name), "a whole number from 1", given[name])
