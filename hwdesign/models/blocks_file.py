@@ -179,7 +179,7 @@ class _Reading:
             return None
         if typing.get_origin(accepted) is tuple:
             if not isinstance(value, list) or len(value) > MOST_BLOCKS:
-                raise _refused(where, f"a list of at most {MOST_BLOCKS}", value)
+                raise _refused(where, _words(accepted), value)
             return tuple(self.value(options[0], v, f"{where}[{i}]") for i, v in enumerate(value))
         for kind in PLAIN:
             if kind in options:
@@ -235,8 +235,8 @@ class _Reading:
 
     def blocks(self, accepted, values, where):
         """Blocks from a list of blocks, their names and groups, each so many times; as a tuple."""
-        if not isinstance(values, list) or not values:
-            raise _refused(where, "a list of at least one block", values)
+        if not isinstance(values, list) or not 1 <= len(values) <= MOST_BLOCKS:
+            raise _refused(where, f"a list of 1 to {MOST_BLOCKS} blocks", values)
         found = []
         for index, value in enumerate(values):
             place = f"{where}[{index}]"
@@ -315,6 +315,8 @@ def _words(accepted, most=LIMIT):
     """What a field of a type takes, in words."""
     options = _options(accepted)
     told = next((words for kind, words in PLAIN.items() if kind in options), None)
+    if typing.get_origin(accepted) is tuple:
+        return f"a list of at most {MOST_BLOCKS}"
     told = told or "an object or the name of a part"
     told += f" up to {most}" if int in options else ""
     return f"{told} or null" if NoneType in options else told

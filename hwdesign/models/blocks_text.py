@@ -4,7 +4,7 @@ in several blocks get names, and patterns that repeat are folded. Source: the fi
 
 import json
 from collections import Counter
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 
 from hwdesign._check import shown
 from hwdesign.models.blocks import Block
@@ -32,7 +32,7 @@ def blocks_of(model):
     Raises
     ------
     ValueError
-        If a block is of a kind that the package does not hold, or a size is no whole number.
+        If a block is of a kind that the package does not hold.
 
     Notes
     -----
@@ -159,12 +159,10 @@ def _entries(pattern, different, names):
 
 def _plain(accepted, value, names, inside=None):
     """A value of a field of some type as plain data; parts by their names but for `inside`."""
-    if value is None or type(value) in (int, bool, str):
+    if value is None or isinstance(value, int | str):
         return value
     if isinstance(value, tuple):
         return [_plain(type(entry), entry, names) for entry in value]
-    if not is_dataclass(value):
-        raise ValueError(f"model must have whole sizes in a file of blocks, got {shown(value)}")
     if value in names and value is not inside:
         return names[value]
     known = kinds(accepted)

@@ -436,7 +436,10 @@ def _language_model(values):
 def _model(values, name, *, sidecar=None, pooled=False):
     if blocks_file.is_blocks(values):
         if sidecar:
-            raise ValueError(f"{checkpoint.SIDECAR} must be absent beside a file of blocks")
+            raise ValueError(
+                f"{checkpoint.SIDECAR} must be absent beside a file of blocks, which says its own "
+                "quantization"
+            )
         return blocks_file.model_of(values, name)
     outer = Reader(values)
     values, where = _language_model(values)
