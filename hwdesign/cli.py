@@ -174,7 +174,8 @@ def _add_check(commands):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    configs = "a model's folder, its config.json, or a shipped model (hwdesign show --help)"
+    configs = "a model's folder, its config.json, a file of blocks, or a shipped model "
+    configs += "(hwdesign show --help)"
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
 
@@ -188,7 +189,7 @@ def _add_diff(commands):
         epilog="exit codes: 0; 1 with --fail-on worse where a verdict of B is worse; 2 bad input",
         allow_abbrev=False,
     )
-    sides = "a config.json, a shipped model, or a report of check --format json"
+    sides = "a config.json, a file of blocks, a shipped model, or a report of check --format json"
     for side in ("A", "B"):
         diff.add_argument(side.lower(), metavar=side, help=sides)
     _add_options(diff, _setting_options() + LIMIT_OPTIONS, DIFF_CHOICES)
@@ -507,7 +508,9 @@ def _show(chosen):
     from hwdesign.models.sheet import sheet, sheet_text
 
     if chosen.format == "text":
-        told = "\n".join(visible(line, 10_000) for line in sheet_text(model).splitlines())
+        seen = {"name": visible(model.name, 300)}
+        seen["left_out"] = [visible(words, 300) for words in model.left_out]
+        told = sheet_text(replace(model, **seen))
     else:
         as_json = chosen.format == "json"
         told = json.dumps(sheet(model), indent=1) if as_json else blocks_text(model).rstrip()

@@ -225,6 +225,24 @@ def test_the_invented_model_by_hand():
     assert config.load(json.loads(blocks_text(model))) == model
 
 
+def test_the_page_shows_this_model(tmp_path, monkeypatch):
+    """Its JSON and what show prints, word by word; each of its commands runs."""
+    page = (Path(__file__).parents[1] / "book/checking.md").read_text(encoding="utf-8")
+    section = page.split("### A model that no reader knows")[1].split("\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    (example,), (printed,) = (re.findall(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("json", "text"))
+    assert example == HYBRID.read_text(encoding="utf-8")
+    Path("hybrid.json").write_text(example, encoding="utf-8")
+    assert run("show", "hybrid.json") == (0, printed, "")
+    for command in re.search(r"```bash\n(.*?)```", section, re.S)[1].splitlines():
+        words, _, file = command.partition(" > ")
+        status, out, _ = run(*words.split()[1:])
+        assert status == 0
+        if file:
+            Path(file).write_text(out, encoding="utf-8")
+    assert "nothing differs" in out
+
+
 def test_prediction_layers_are_said_as_a_reader_says_them():
     """DeepSeek-V3 described in blocks says the same words as its config."""
     model = config.load("deepseek-v3")
@@ -349,6 +367,8 @@ WRONG = [
      "'blocks[0].blocks[0].mixer.groups' must be a divisor of num_heads, got 3"),
     (put(*ENTRY, "residual", {"kind": "attention_residual", "streams": 4}),
      "'blocks[0].blocks[0].residual.streams' must be a key of "),
+    (put(*ENTRY, "mixer", {"kind": "compressed_attention", "num_heads": 4, "head_dim": 8, "q_rank": 16, "out_groups": 2}),
+     "'blocks[0].blocks[0].mixer.window' must be a whole number up to 2000000, got nothing"),
     (put(*ENTRY, "norms", -1), "'blocks[0].blocks[0].norms' must be >= 0, got -1"),
     (put(*ENTRY, "norms", 2_000_000), "'blocks[0].blocks[0].norms' must be at most 64, got 2000000"),
     (put(*ENTRY, "times", 0), "'blocks[0].blocks[0].times' must be a whole number from 1 to 10000, got 0"),

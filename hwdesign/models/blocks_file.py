@@ -89,6 +89,14 @@ def _options(accepted):
     return typing.get_args(accepted) or (accepted,)
 
 
+def must_be_given(field):
+    """Whether a field has no default of its own; a null that its type does not take is that of a
+    class above.
+    """
+    no_null = field.default is None and NoneType not in _options(field.type)
+    return field.default is MISSING or no_null
+
+
 def model_of(values, name="model"):
     """The model that a file of blocks describes.
 
@@ -167,7 +175,7 @@ class _Reading:
             if name in value:
                 read = SPECIAL.get((cls, name), _Reading.value)
                 found[name] = read(self, field.type, value[name], place)
-            elif field.default is MISSING:
+            elif must_be_given(field):
                 raise _refused(place, _words(field.type), MISSING)
         self.open.pop()
         return found

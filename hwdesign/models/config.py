@@ -251,7 +251,8 @@ def load(source):
     source : dict, str or path
         The parsed config, a model's folder, the path of its config.json, or the name of a config
         that ships with the package (`names()`). Beside a file, hf_quant_config.json is read, too;
-        beside X.json also X.hf_quant_config.json.
+        beside X.json also X.hf_quant_config.json. A file of blocks stands for a config, see
+        `hwdesign.models.blocks_file`.
 
     Returns
     -------
