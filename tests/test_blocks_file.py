@@ -379,6 +379,8 @@ WRONG = [
     (put("blocks", ["delta"]), "'blocks[0]' must be a part of kind block, got 'delta'"),
     (put("blocks", [3]), "'blocks[0]' must be an object or the name of a part, got 3"),
     (put("blocks", []), "'blocks' must be a list of 1 to 10000 blocks, got []"),
+    ({"hwdesign_blocks": 1, "hidden_size": 8, "vocab_size": 8, "blocks": [{"mixer": None, "ffn": None}]},
+     "'blocks' must be layers of which one has a mixer or an ffn, got [{'mixer': None, 'ffn': None}]"),
     (put("prediction_layers", 2), "'prediction_layers' must be an object with times and blocks, got 2"),
     (put("prediction_layers", {}), "'prediction_layers.blocks' must be a list of 1 to 10000 blocks, got []"),
     (put("prediction_layers", "times", 0), "'prediction_layers.times' must be a whole number from 1 to 10000, got 0"),

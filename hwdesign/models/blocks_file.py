@@ -143,6 +143,8 @@ def model_of(values, name="model"):
         told = reading.prediction(ahead, given["hidden_size"])
         given["left_out"] = (*given.get("left_out", ()), told)
     reading.refuse_idle_parts()
+    if not any(block.parts for block in given["blocks"]):
+        raise _refused("blocks", "layers of which one has a mixer or an ffn", values["blocks"])
     return _at("", Model, **given)
 
 

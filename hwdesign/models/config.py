@@ -383,7 +383,7 @@ def _parse(text, name):
     def pairs(found):
         out = {}
         for key, value in found:
-            if key in out and _shown(out[key]) != _shown(value):
+            if key in out and (out[key] != value or _shown(out[key]) != _shown(value)):
                 raise ValueError(
                     f"{name!r}: config key {key!r} stands twice, as {_shown(out[key])} and "
                     f"{_shown(value)}; give it once"
