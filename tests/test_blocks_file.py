@@ -520,3 +520,20 @@ def test_what_would_take_long_is_not_tried():
         start = time.process_time()
         assert "its keys read" not in refusal({**llama, **values}) and time.process_time() - start < 0.2
     assert "its keys read as llama" in refusal({**llama, "num_hidden_layers": 2})
+
+
+def test_mixers_side_by_side_are_judged_in_either_order():
+    """A fix changes the one whose width it is about, also where the other has a field or a width of that name."""
+    narrow = {"kind": "self_attention", "num_heads": 20, "num_kv_heads": 4, "head_dim": 80}
+    sizes = {"num_heads": 8, "kv_rank": 128, "nope_dim": 64, "rope_dim": 32, "v_dim": 64}
+    latent = {"kind": "latent_attention", "q_rank": 200, **sizes}
+    channels = {"kind": "mamba1", "num_heads": 200, "state": 16, "conv": 4, "rank": 8}
+    for pair, name in ((narrow, "query heads"), (latent, "query latent")):
+        texts = []
+        for first, second in ((pair, channels), (channels, pair)):
+            mixer = {"kind": "parallel_mixers", "first": first, "second": second}
+            block = {"times": 4, "mixer": mixer, "ffn": {"kind": "dense_ffn", "width": 4096}}
+            model = config.load({"hwdesign_blocks": 1, "hidden_size": 1024, "vocab_size": 32000, "blocks": [block]})
+            found = hw.checklist(hw.Case(model=model, device="H200", recipe="fp8")).findings
+            texts.append([fix.text for finding in found if finding.dimension == name for fix in finding.fixes])
+        assert texts[0] == texts[1] and texts[0], (name, texts)
