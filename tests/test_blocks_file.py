@@ -21,7 +21,7 @@ import pytest
 import hwdesign as hw
 import hwdesign.models
 from hwdesign.cli import main
-from hwdesign.models import blocks_file, config, residual
+from hwdesign.models import blocks_file, config, nearest, residual
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
 from hwdesign.models.blocks_text import blocks_of, blocks_text, folded
 from hwdesign.models.compressed import CompressedAttention
@@ -353,7 +353,9 @@ WRONG = [
     (put("parts", "mla", "indexer", {"num_heads": 4, "head_dim": 2, "top_k": 1, "pool": 0}),
      "'parts.mla.indexer.pool' must be >= 1"),
     (put("parts", "spare", {"kind": "moe"}), "'parts.spare' must be named by a block or absent, got {'kind': 'moe'}"),
-    (put("parts", ["delta"]), "'parts' must be an object with parts by their names, got ['delta']"),
+    (put("parts", ["delta"]), "'parts' must be an object of at most 10000 parts by names, got ['delta']"),
+    (put("parts", 1, {"kind": "moe"}), "'parts' must be an object of at most 10000 parts by names, got {"),
+    (put("parts", "mla", 1, 2), "'parts.mla.1' must be a key of latent_attention, which takes kind, num_heads, "),
     (put(*ENTRY, "mixer", "dleta"), "'blocks[0].blocks[0].mixer' must be an object or the name of a part or null, got 'dleta'"),
     (put(*ENTRY, "mixer", "dleta"), "got 'dleta'; did you mean 'delta'?"),
     (put(*ENTRY, "ffn", "mla"), "'blocks[0].blocks[0].ffn' must be a part of kind dense_ffn or moe, got 'mla'"),
@@ -415,6 +417,8 @@ def hostile():
     both = ", ".join(f'"p{i}": {{"kind": "parallel_mixers", "first": "p{i + 1}", "second": "p{i + 1}"}}' for i in range(60))
     yield start + '"parts": {' + both + '}, "blocks": [{"mixer": "p0", "ffn": null}]}'
     yield start + '"parts": {' + ", ".join(f'"p{i}": {{}}' for i in range(50_000)) + '}, "blocks": [' + feed + "]}"
+    yield start + '"parts": {' + ", ".join(f'"p{i}": {{}}' for i in range(9_000)) + '}, "blocks": ["pp"]}'
+    yield '{"blocks": [], ' + ", ".join(f'"hwdesign_bl{i}": 1' for i in range(200_000)) + "}"
     yield start + '"blocks": [' + feed + '], "left_out": [' + ",".join(['"x"'] * 20_000) + "]}"
     yield start + '"blocks": [{"mixer": null, "ffn": {"kind": "dense_ffn", "width": ' + "9" * 5000 + "}}]}"
     yield start + '"blocks": [' + feed + '], "' + "k" * 100_000 + '": 1}'
@@ -471,6 +475,7 @@ NEAREST = [
     ("moonshotai--Kimi-K2-Instruct", {}, "its keys read as deepseek_v3; "),
     ("deepseek-ai--DeepSeek-V4-Flash", {"foo_heads": 4, "ffn_bar": 2}, "reads as deepseek_v4 apart from: foo_heads, ffn_bar; "),
     ("google--gemma-4-26B-A4B", {"x_rank": 4}, "reads as gemma4 apart from: x_rank; "),
+    ("zai-org--GLM-5.1", {"n_\n::error::": 4}, "reads as glm_moe_dsa apart from: 'n_\\n::error::'; "),
     ("Qwen--Qwen3.5-35B-A3B", {f"n_key_{i}": 1 for i in range(6)}, "n_key_0, n_key_1, n_key_2, n_key_3 and 2 more; "),
     ("Qwen--Qwen3.5-35B-A3B", {f"n_key_{i}": 1 for i in range(7)}, "got 'nobody9'; describe it in blocks: "),
 ]
@@ -511,6 +516,15 @@ def test_an_unknown_key_says_the_way_on():
         text = refusal({**values, "n_blub_heads": 3})
         assert "'n_blub_heads' must be absent: " in text
         assert text.endswith(f", got 3; describe it in blocks: hwdesign show {begin} --format blocks")
+
+
+def test_each_sort_of_keys_has_a_shipped_config():
+    assert set(nearest.SORTS.values()) <= {config_type(name) for name in config.names()}
+
+
+def config_type(name):
+    values = json.loads((Path(config.__file__).parent / f"configs/{name}.json").read_text(encoding="utf-8"))
+    return values.get("text_config", values)["model_type"]
 
 
 def test_what_would_take_long_is_not_tried():

@@ -7,6 +7,7 @@ feed-forward parts: a new kind or field is in the format by itself. `blocks_text
 
 import difflib
 import functools
+import itertools
 import re
 import typing
 from dataclasses import MISSING, fields
@@ -26,6 +27,7 @@ OTHERS = ("parts", "prediction_layers")  # keys that are no fields of a Model
 MOST_BLOCKS = LIMITS["num_hidden_layers"]
 MOST_NORMS = 64  # of a block
 LONGEST_TEXT = 300  # [character]
+TYPED = 200  # keys that are looked at for a misspelt one
 LARGEST = {"vocab_size": LIMITS["vocab_size"], "max_positions": LONGEST}
 PLAIN = {int: "a whole number", bool: "true or false", str: "text in one line"}
 MODULES = (compressed, linear)  # whose kinds no module above imports
@@ -133,7 +135,8 @@ def model_of(values, name="model"):
         raise ValueError(f"config keys must be text, got {shown(odd[0])}")
     version = values.get(KEY, MISSING)
     if type(version) is not int or version != VERSION:
-        near = difflib.get_close_matches(KEY, [key[:60] for key in values], 1, 0.8)
+        some = [key[:60] for key in itertools.islice(values, TYPED)]
+        near = difflib.get_close_matches(KEY, some, 1, 0.8)
         hint = f" (is {near[0]!r} meant?)" if near and version is MISSING else ""
         raise _refused(KEY, f"{VERSION}, the version of a file of blocks", version, hint)
     values = {k: v for k, v in values.items() if k != KEY and not k.startswith("_")}
@@ -152,8 +155,9 @@ class _Reading:
     """A file while it is read: its parts by name, what was made of them, what is being made."""
 
     def __init__(self, parts):
-        if not isinstance(parts, dict):
-            raise _refused("parts", "an object with parts by their names", parts)
+        named = isinstance(parts, dict) and all(isinstance(name, str) for name in parts)
+        if not named or len(parts) > MOST_BLOCKS:
+            raise _refused("parts", f"an object of at most {MOST_BLOCKS} parts by names", parts)
         self.parts, self.made, self.open = parts, {}, []
 
     def refuse_idle_parts(self):

@@ -9,11 +9,13 @@ import json
 import re
 from importlib import resources
 
+from hwdesign._check import shown
 from hwdesign.models.architectures import ALIASES, READERS
 from hwdesign.models.reading import NESTED
 
 MOST_APART = 6  # keys in which a config may differ and still be near
 MOST_TOLD = 4
+LONGEST_KEY = 60  # [character]
 MOST_VALUES = 4000  # entries of a config that is tried
 MOST_LAYERS = 300
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -52,7 +54,7 @@ def nearest(kind, values, attempt):
             taken = attempt(known, left)
         except ValueError as error:
             tops = (re.split(r"[.\[]", key)[0] for key in getattr(error, "keys", ()))
-            keys = [key for key in dict.fromkeys(tops) if key in left]
+            keys = [key for key in dict.fromkeys(tops) if key in left and len(key) <= LONGEST_KEY]
             if keys and len(apart) + len(keys) <= MOST_APART:
                 apart = [*apart, *keys]
                 heapq.heappush(waiting, (len(apart), index, known, apart))
@@ -101,11 +103,16 @@ def way_on(kind, values):
     keys = " ".join(map(str, values))
     sort = next(known for word, known in SORTS.items() if word in keys)
     code = READERS.get(kind, READERS[sort])
-    for same in (lambda known: known == kind, lambda known: READERS[known] is code):
+    fits = (
+        lambda known: known == kind,
+        lambda known: READERS.get(known) is code,
+        lambda known: known == sort,
+    )
+    for fit in fits:
         for name, known in _shipped().items():
-            if same(known):
+            if fit(known):
                 return f"describe it in blocks: hwdesign show {name} --format blocks"
-    return way_on(sort, values)
+    return "describe it in blocks: hwdesign show --help"
 
 
 def unknown(kind, values, attempt):
@@ -122,6 +129,6 @@ def unknown(kind, values, attempt):
     told = way_on(name, values)
     if not apart:
         return alike, f"its keys read as {name}; {told}"
-    keys = ", ".join(key if len(key) < 40 else f"{key[:40]}..." for key in apart[:MOST_TOLD])
+    keys = ", ".join(key if key.isidentifier() else shown(key) for key in apart[:MOST_TOLD])
     more = f" and {len(apart) - MOST_TOLD} more" if len(apart) > MOST_TOLD else ""
     return alike, f"reads as {name} apart from: {keys}{more}; {told}"
