@@ -130,17 +130,20 @@ def _add_show(commands):
         help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
         description="Reads a Hugging Face config.json and counts the model exactly, or says "
         "which key it does not understand.",
-        epilog="example: hwdesign show deepseek-r1    (a shipped config)   hwdesign show "
-        "path/to/config.json --format json",
+        epilog="examples: hwdesign show deepseek-r1 (a shipped config); hwdesign show "
+        "path/to/config.json --format json; hwdesign show llama-3.1-8b --format blocks > mine.json",
     )
     show.add_argument(
-        "config", help=f"a model's folder, its config.json, or one of: {', '.join(config.names())}"
+        "config",
+        help="a model's folder, its config.json, a file of blocks, or one of: "
+        + ", ".join(config.names()),
     )
     show.add_argument(
         "--format",
-        choices=("text", "json"),
+        choices=("text", "json", "blocks"),
         default="text",
-        help="text for people (default) or json",
+        help="text for people (default), json, or blocks: a file that show, check and diff read "
+        "back, to be changed by hand",
     )
 
 
@@ -171,7 +174,8 @@ def _add_check(commands):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    configs = "a model's folder, its config.json, or a shipped model (hwdesign show --help)"
+    configs = "a model's folder, its config.json, a file of blocks, or a shipped model "
+    configs += "(hwdesign show --help)"
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
 
@@ -185,7 +189,7 @@ def _add_diff(commands):
         epilog="exit codes: 0; 1 with --fail-on worse where a verdict of B is worse; 2 bad input",
         allow_abbrev=False,
     )
-    sides = "a config.json, a shipped model, or a report of check --format json"
+    sides = "a config.json, a file of blocks, a shipped model, or a report of check --format json"
     for side in ("A", "B"):
         diff.add_argument(side.lower(), metavar=side, help=sides)
     _add_options(diff, _setting_options() + LIMIT_OPTIONS, DIFF_CHOICES)
@@ -500,9 +504,16 @@ def _show(chosen):
         model = as_model(chosen.config)
     except (ValueError, OSError) as error:
         return _refuse(error)
+    from hwdesign.models.blocks_text import blocks_text
     from hwdesign.models.sheet import sheet, sheet_text
 
-    told = json.dumps(sheet(model), indent=1) if chosen.format == "json" else sheet_text(model)
+    if chosen.format == "text":
+        seen = {"name": visible(model.name, 300)}
+        seen["left_out"] = [visible(words, 300) for words in model.left_out]
+        told = sheet_text(replace(model, **seen))
+    else:
+        as_json = chosen.format == "json"
+        told = json.dumps(sheet(model), indent=1) if as_json else blocks_text(model).rstrip()
     _write(f"{told}\n", None)
     return 0
 

@@ -1,4 +1,4 @@
-"""Write what comes from code: the hardware catalogue, the gallery of models, accuracy, measured machines, the API reference, and their figures;
+"""Write what comes from code: the hardware catalogue, the gallery of models, kinds of blocks, accuracy, measured machines, the API reference, and their figures;
 beside them the schema of the JSON report.
 
     python scripts/generate_pages.py [--out book]
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import accuracy_page as accuracy
 import machine_page as machine
+from blocks_page import blocks_page
 from gallery_page import gallery_page, listed, strip
 
 import hwdesign
@@ -302,6 +303,7 @@ def main(out):
     (out / "accuracy.md").write_text(accuracy.accuracy_page(table), encoding="utf-8")
     (out / "your_machine.md").write_text(machine.machine_page(table), encoding="utf-8")
     (out / "gallery.md").write_text(gallery_page(table), encoding="utf-8")
+    (out / "blocks.md").write_text(blocks_page(table), encoding="utf-8")
     pictures(out)
 
 

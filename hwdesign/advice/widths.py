@@ -220,9 +220,13 @@ def _in_model(case, near, shard, breaking):
 
 
 def _changed_mixer(old, new):
-    """The first mixer that is another one in a sibling, before and after."""
+    """The first mixer that is another one in a sibling, before and after; of two side by side the
+    one that is.
+    """
     pairs = zip(old.blocks, new.blocks, strict=True)
-    return next((before.mixer, after.mixer) for before, after in pairs if before != after)
+    changed = next((before.mixer, after.mixer) for before, after in pairs if before != after)
+    both = [getattr(mixer, "both", (mixer,)) for mixer in changed]
+    return next(pair for pair in zip(*both, strict=True) if pair[0] != pair[1])
 
 
 def _less_cut_and_wider(case, shard):

@@ -617,12 +617,20 @@ def left_out(outer, inner, blocks, hidden, prediction=None):
     """
     found = []
     if layers := inner.integer(*PREDICTION, default=0, least=0):
-        text = f"{layers} prediction layer{'s' if layers > 1 else ''}"
         if prediction is None and isinstance(blocks[-1].mixer, LatentAttention):
             prediction = prediction_parameters(hidden, blocks[-1])
-        if prediction:
-            text += f" ({layers * prediction:,} parameters)"
-        found.append(text)
+        found.append(prediction_words(layers, prediction))
     keys = {key for read in (outer, inner) for key, value in read.values.items() if value}
     towers = [name for word, name in TOWERS.items() if {word, f"{word}_config"} & keys]
     return found + list(dict.fromkeys(towers))
+
+
+def prediction_words(layers, each=None):
+    """What is said of so many prediction layers that are left out, with the parameters of `each`
+    where they are known [element].
+
+    >>> prediction_words(2, 1000)
+    '2 prediction layers (2,000 parameters)'
+    """
+    text = f"{layers} prediction layer{'s' if layers > 1 else ''}"
+    return f"{text} ({layers * each:,} parameters)" if each else text

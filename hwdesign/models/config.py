@@ -16,12 +16,13 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from hwdesign.models import checkpoint
+from hwdesign.models import blocks_file, checkpoint
 from hwdesign.models.architectures import ALIASES, DEFAULTS, GIVEN, READERS
 from hwdesign.models.model import Model
+from hwdesign.models.nearest import refusal, unknown, way_on
+from hwdesign.models.reading import LIMIT, LIMITS, LONGEST, NESTED
 
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
-NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 SIDE = re.compile(
     "vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I
 )  # towers left out
@@ -67,9 +68,6 @@ HARMLESS = re.compile(
 WRAPPED = re.compile(
     "^tie_word_embeddings$|quant|compress", re.I
 )  # keys of a wrapper that hold for the model inside it
-LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
-LIMIT = 2_000_000  # of any other size or count
-LONGEST = 10**9  # of a context [token]
 ALIKE = 0.85  # how near a misspelt key is to the right one
 TYPED = 200  # keys that are looked at for it
 MOST_KEYS = 100_000
@@ -99,12 +97,13 @@ class Reader:
         where = self.where + key
         if key in self.defaults:
             meant = f", which means {_shown(self.defaults[key])}"
-        return ValueError(f"config key {where!r} must be {accepted}, got nothing{meant}")
+        return refusal(f"config key {where!r} must be {accepted}, got nothing{meant}")
 
     def complain_about(self, key, accepted, value):
         """A `ValueError` about a value that stands under a key."""
         where = self.where + key
-        return ValueError(f"config key {where!r} must be {accepted}, got {_shown(value)}")
+        text = f"config key {where!r} must be {accepted}, got {_shown(value)}"
+        return refusal(text, where)
 
     def _unread(self):
         """Keys that nobody read and that a hand may have typed."""
@@ -116,10 +115,11 @@ class Reader:
         missing = [key for key in self.used if key not in self.values]
         for key in self._unread():
             if near := [known for known in missing if _alike(key, known)]:
-                raise ValueError(
+                raise refusal(
                     f"config key {self.where + key!r} must be a known key: did you mean "
                     f"{max(near, key=lambda known: _likeness(key, known))!r}? Got "
-                    f"{_shown(self.values[key])}"
+                    f"{_shown(self.values[key])}",
+                    self.where + key,
                 )
 
     def raw(self, *keys):
@@ -201,15 +201,15 @@ class Reader:
         if len(self.values) > MOST_KEYS:
             raise ValueError(f"config must have at most {MOST_KEYS} keys, got {len(self.values)}")
         self.check_spelling()
-        for key in [k for k, v in self.values.items() if k not in self.used and not _off(v)]:
-            if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
-                continue
-            if SPECIAL.search(key) or not SWITCHES.search(key):
-                raise self.complain(
-                    key,
-                    f"absent: the reader of {kind!r} does not know this key, and it may change "
-                    "the counts",
-                )
+        unread = (k for k, v in self.values.items() if k not in self.used and not _off(v))
+        if found := list(filter(_shapes, unread)):
+            error = self.complain(
+                found[0],
+                f"absent: the reader of {kind!r} does not know this key, and it may change the "
+                "counts",
+            )
+            keys = [self.where + key for key in found]
+            raise refusal(f"{error}; {way_on(kind, self.values)}", *keys)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -220,6 +220,13 @@ def _likeness(key, known):
 def _alike(key, known):
     """Whether two keys differ by a slip of the hand: a letter or two in a long name."""
     return abs(len(key) - len(known)) <= 2 and _likeness(key, known) >= ALIKE
+
+
+def _shapes(key):
+    """Whether a key that nobody read looks as if it changed a count."""
+    if not SHAPING.search(key) or NUMERICS.search(key) or HARMLESS.fullmatch(key):
+        return False
+    return bool(SPECIAL.search(key) or not SWITCHES.search(key))
 
 
 def _off(value):
@@ -244,7 +251,8 @@ def load(source):
     source : dict, str or path
         The parsed config, a model's folder, the path of its config.json, or the name of a config
         that ships with the package (`names()`). Beside a file, hf_quant_config.json is read, too;
-        beside X.json also X.hf_quant_config.json.
+        beside X.json also X.hf_quant_config.json. A file of blocks stands for a config, see
+        `hwdesign.models.blocks_file`.
 
     Returns
     -------
@@ -375,7 +383,7 @@ def _parse(text, name):
     def pairs(found):
         out = {}
         for key, value in found:
-            if key in out and _shown(out[key]) != _shown(value):
+            if key in out and (out[key] != value or _shown(out[key]) != _shown(value)):
                 raise ValueError(
                     f"{name!r}: config key {key!r} stands twice, as {_shown(out[key])} and "
                     f"{_shown(value)}; give it once"
@@ -427,17 +435,21 @@ def _language_model(values):
 
 
 def _model(values, name, *, sidecar=None, pooled=False):
+    if blocks_file.is_blocks(values):
+        if sidecar:
+            raise ValueError(
+                f"{checkpoint.SIDECAR} must be absent beside a file of blocks, which says its own "
+                "quantization"
+            )
+        return blocks_file.model_of(values, name)
     outer = Reader(values)
     values, where = _language_model(values)
-    read = Reader(values, where)
+    Reader(values, where)  # whose keys are text
     own = values.get("model_type") or outer.values.get("model_type")
     kind = ALIASES.get(own, own) if isinstance(own, str) else own
     if not isinstance(kind, str) or kind not in READERS:
         key = where + "model_type" if values.get("model_type") else "model_type"
-        known = sorted({*READERS, *ALIASES})
-        near = difflib.get_close_matches(str(kind)[:60], known, 4, 0.4) or ["llama", "qwen3"]
-        accepted = f"one of the {len(known)} model types that are read, as {', '.join(near)}"
-        raise ValueError(f"config key {key!r} must be {accepted}, got {_shown(kind)}")
+        raise _unknown(key, kind, values)
     if where:  # what a wrapper says for the whole model
         said = {k: v for k, v in outer.values.items() if v is not None and WRAPPED.search(k)}
         values = {**values, **{k: v for k, v in said.items() if values.get(k) is None}}
@@ -446,8 +458,26 @@ def _model(values, name, *, sidecar=None, pooled=False):
                 f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give "
                 "one, or the same value"
             )
-    defaults = DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {})
-    read = Reader(values, where, defaults)
+    read = Reader(values, where, DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {}))
+    return _built(outer, read, name, kind, own, sidecar=sidecar, pooled=pooled)
+
+
+def _unknown(key, kind, values):
+    """A `ValueError` about an unknown model type, with the nearest reader and the way on."""
+
+    def attempt(known, values):
+        read = Reader(values, defaults=DEFAULTS.get(known, {}))
+        _built(Reader(values), read, "", known, known)
+        return len(read.used & values.keys())
+
+    alike, told = unknown(kind, values, attempt)
+    count = len({*READERS, *ALIASES})
+    accepted = f"one of the {count} model types that are read, as {', '.join(alike)}"
+    return ValueError(f"config key {key!r} must be {accepted}, got {_shown(kind)}; {told}")
+
+
+def _built(outer, read, name, kind, own, *, sidecar=None, pooled=False):
+    """The model that a reader makes of a config."""
     for key in (key for key, kinds in GIVEN.items() if own in kinds):
         read.given(key, "class and published configs of this type disagree without it")
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
@@ -455,7 +485,7 @@ def _model(values, name, *, sidecar=None, pooled=False):
     specific = READERS[kind](read, hidden, kind)
     prediction = specific.pop("prediction", None)
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
-    tied = defaults.get("tie_word_embeddings", False)
+    tied = read.defaults.get("tie_word_embeddings", False)
     tied = read.flag("tie_word_embeddings", "tie_embedding", default=tied)
     tied = tied and lm_head
     longest = read.raw("max_position_embeddings")[1]

@@ -10,6 +10,7 @@ transformers 5.24.
 """
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -475,13 +476,14 @@ class ParallelMixers(Mixer):
 
     def resized(self, shard, multiple):
         """Siblings in which a shard of one of the two is a multiple."""
-        found = {}
+        ways = SimpleNamespace(tp=shard.ways, ep=1, pp=1, kvp=1, dp=1, gather=False)
         for name in ("first", "second"):
             mixer = getattr(self, name)
-            if shard.width == getattr(mixer, "inner", None) or hasattr(mixer, shard.field):
-                for way, other in mixer.resized(shard, multiple).items():
-                    found.setdefault(way, replace(self, **{name: other}))
-        return found
+            own = [(one.field, one.width) for one in mixer.shards(ways, ways)]
+            if (shard.field, shard.width) in own:
+                found = mixer.resized(shard, multiple)
+                return {way: replace(self, **{name: other}) for way, other in found.items()}
+        return {}
 
     def scaled(self, factor, ways):
         """Both, larger or smaller."""

@@ -25,6 +25,12 @@ TOP_K = (
     "moe_topk",
     "moe_top_k",
 )
+# Most layers and rows of the vocabulary, of any other size or count, and of a context [token].
+LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
+LIMIT = 2_000_000
+LONGEST = 10**9
+# Keys under which a config of several parts holds its language model.
+NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 MULTIPLIERS = (
     "embedding_multiplier",
     "residual_multiplier",
