@@ -228,6 +228,12 @@ def config_2026(name):
     return ROOT / "tests" / "data" / "configs_2026" / f"{name}.json"
 
 
+def configs_2026():
+    """All configs of 2025 and 2026 that ship or lie with the tests: name to path, in the order of the names."""
+    here = {path.stem: path for path in (ROOT / "tests" / "data" / "configs_2026").glob("*.json")}
+    return dict(sorted((here | {name: config_2026(name) for name in SHIPPED_AS}).items()))
+
+
 def fastest(case, pairs):
     """A case under the fastest of some pairs of plans, None where none fits."""
     return next(case.ranked(pairs), None)

@@ -17,6 +17,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from conftest import configs_2026
 
 import hwdesign as hw
 import hwdesign.models
@@ -32,7 +33,7 @@ from hwdesign.models.parts import FeedForward, Mixer, Part, Weight
 
 DATA = Path(__file__).parent / "data"
 HYBRID = DATA / "hybrid_30b.json"
-CONFIGS = {path.stem: path for path in sorted((DATA / "configs_2026").glob("*.json"))}
+CONFIGS = configs_2026()
 CLASSES = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
 KV = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 16}
 
