@@ -133,7 +133,7 @@ def test_compressed_tensors_with_regular_expressions():
 @pytest.mark.parametrize(
     ("method", "bits", "size", "recipe", "bits_each"),
     [("gptq", 4, 128, "w4a16_g128_zp", 4 + 20 / 128), ("awq", 4, 64, "w4a16_g64_zp", 4 + 20 / 64),
-     ("gptq", 4, 32, "w4a16_g32_zp", 4 + 20 / 32), ("gptq", 4, -1, "w4a16_row", 4), ("gptq", 8, 128, "w8a16_g128_zp", 8 + 24 / 128),
+     ("gptq", 4, 32, "w4a16_g32_zp", 4 + 20 / 32), ("gptq", 4, -1, "w4a16_row", 4), ("gptq", 8, 128, "w8a16_g128_zp", 8.1875),
      ("awq", 8, 64, "w8a16_g64_zp", 8 + 24 / 64), ("gptq", 8, 32, "w8a16_g32_zp", 8.75), ("gptq", 8, -1, "w8a16_row", 8),
      ("gptq", 2, 16, "w2a16_g16_zp", 2 + 18 / 16), ("gptq", 3, 256, "w3a16_g256_zp", 3 + 19 / 256)],
 )  # fmt: skip
@@ -191,14 +191,16 @@ def test_groups_in_a_format_that_is_not_known(said):
     model = quantized(quant_method="compressed-tensors", config_groups={"g": said})
     assert model.parameters == config.load(LLAMA).parameters and model.quantization is None
     assert model.bytes_unknown.startswith("quantization_config.config_groups.g.weights in ")
-    with pytest.raises(ValueError, match="recipe must be given, since .* not known: quantization_config.config_groups.g.weights in"):
+    with pytest.raises(ValueError, match="recipe must be given, since .* not known: quantization_config.config_groups.g.weights"):
         model.weight_bytes()
     assert sum(model.weight_bytes("bf16").values()) == 2 * model.parameters
 
 
-@pytest.mark.parametrize("weights", [{}, {"num_bits": "8", "type": "int"}, {"num_bits": 8, "type": "fixed"}, {"num_bits": 99, "type": "int"}])
+@pytest.mark.parametrize(
+    "weights", [{}, {"num_bits": "8", "type": "int"}, {"num_bits": 8, "type": "fixed"}, {"num_bits": 99, "type": "int"}]
+)
 def test_groups_that_say_nothing_are_refused(weights):
-    with pytest.raises(ValueError, match="'quantization_config.config_groups.g.weights' must be an object with num_bits from 1 to 16"):
+    with pytest.raises(ValueError, match="config_groups.g.weights' must be an object with num_bits from 1 to 16"):
         quantized(quant_method="compressed-tensors", config_groups={"g": {"weights": weights}})
 
 

@@ -200,7 +200,7 @@ def _said(read):
 
 def _stored_shares(source, experts, blocks, hidden, kind, headed):
     """`_shares` by a source."""
-    form = formats_of(source, routed=any(block.routed for block in blocks))
+    form = formats_of(source, kind, routed=any(block.routed for block in blocks))
     return _shares(form._replace(experts=experts), blocks, hidden, kind, headed)
 
 

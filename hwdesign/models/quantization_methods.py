@@ -46,6 +46,20 @@ SIZES = {"NVFP4": 16, "MXFP": 32}  # group sizes that belong to the names of alg
 MLX_MODES = {"mxfp4": "mxfp4_w4a16", "nvfp4": "nvfp4_w4a16", "mxfp8": "mxfp8_w8a16"}
 MLX_BITS = (2, 3, 4, 5, 6, 8)
 MLX_KEYS = ("group_size", "bits", "mode", "quant_method", "linear_class", "quantize_activations")
+# Model types whose routers are no linear layers in MLX LM, and stay in BF16.
+MLX_ROUTERS = (
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "dots1",
+    "exaone_moe",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "glm_moe_dsa",
+    "mimo_v2_flash",
+    "mistral4",
+    "nemotron_h",
+)
 TORCHAO = {  # configs that convert linear layers alone -> recipe
     "Int8WeightOnlyConfig": "w8a16_row",
     "Int8DynamicActivationInt8WeightConfig": "int8",
@@ -91,8 +105,10 @@ def _lists(quant):
     return any(key in quant.values for key in LISTS)
 
 
-def formats_of(quant, *, routed):
-    """`Formats` of a quantization config or a sidecar; `routed` says whether there are experts."""
+def formats_of(quant, kind, *, routed):
+    """`Formats` of a quantization config or a sidecar of a model of some type; `routed` says
+    whether there are experts.
+    """
     method = method_of(quant)
     if method not in METHODS:
         known = ", ".join(METHODS)
@@ -100,7 +116,8 @@ def formats_of(quant, *, routed):
     if method in LINEAR_ONLY and routed:
         words = "converts linear layers: whether routed experts are such depends on its version"
         raise unknown(quant, "quant_method", words)
-    return METHODS[method](quant)
+    found = METHODS[method](quant)
+    return found._replace(router=None) if kind in MLX_ROUTERS else found
 
 
 def _float8(quant):
