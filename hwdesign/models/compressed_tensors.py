@@ -67,6 +67,8 @@ def compressed_tensors(quant):
             recipe = _group(group, _stored_as(group, general))
             targets = group.items("targets", str, "names of modules") or ["Linear"]
         for target in targets:
+            if target == "Linear" and rest not in ("bf16", recipe):
+                raise UnknownBytes(f"{listed.where}{name} names Linear, as another group does")
             if target == "Linear":
                 rest = recipe
             elif target == "Embedding":
@@ -128,16 +130,20 @@ def _group(group, stored):
     if strategy is not None and not isinstance(strategy, str):
         raise weights.complain("strategy", "text, as group")
     size = None if size is None else group_size(weights, "group_size")
-    alone = group.raw("input_activations")[1] is None
-    inputs = None if alone else group.inside("input_activations")
-    taken = None if alone else (inputs.raw("num_bits")[1], inputs.raw("type")[1] or kind)
+    taken = None  # bits and type of the inputs
+    if group.raw("input_activations")[1] is not None:
+        inputs = group.inside("input_activations")
+        taken = inputs.raw("num_bits")[1], inputs.raw("type")[1] or kind
+        if type(taken[0]) is not int or taken[1] not in ("int", "float"):
+            like = "an object with num_bits and the type int or float, or null"
+            raise group.complain("input_activations", like)
     if kind == "int":
         recipe = _integers_of(weights, bits, size, strategy, taken, stored)
     else:
         recipe = _floats_of(weights, bits, size, strategy, taken)
         recipe = "bf16" if recipe and stored == "dense" else recipe
     if recipe is None:
-        with_inputs = "" if alone else f" with inputs in {taken[0]!s:.20} bits of {taken[1]!s:.20}"
+        with_inputs = f" with inputs in {taken[0]!s:.20} bits of {taken[1]}" if taken else ""
         said = f"{bits} bits of {kind}, {strategy or 'no strategy'}, groups of {size}{with_inputs}"
         raise UnknownBytes(f"{group.where}weights in {said} are not known")
     return recipe

@@ -30,6 +30,7 @@ LISTS = (
     "exclude",
 )
 EFFORT = 500_000_000  # steps that a list may take on the names of a model
+LONGEST_REASON = 1000  # letters
 PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
 # Of a regular expression: what repeats, of it runs of digits, and what may take for ever.
 REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
@@ -40,6 +41,10 @@ ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a 
 
 class UnknownBytes(ValueError):
     """What a checkpoint stores cannot be told from its config, though nothing in it is wrong."""
+
+    def __init__(self, why):
+        text = "".join(letter if letter.isprintable() else "?" for letter in why[:LONGEST_REASON])
+        super().__init__(text)
 
 
 class Rules:

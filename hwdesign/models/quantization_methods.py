@@ -44,7 +44,7 @@ ALGORITHMS = {  # quant_algo of ModelOpt -> recipe
 }
 SIZES = {"NVFP4": 16, "MXFP": 32}  # group sizes that belong to the names of algorithms
 MLX_MODES = {"mxfp4": "mxfp4_w4a16", "nvfp4": "nvfp4_w4a16", "mxfp8": "mxfp8_w8a16"}
-MLX_BITS = (2, 3, 4, 5, 6, 8)
+MLX_BITS, MLX_SIZES = (2, 3, 4, 5, 6, 8), (32, 64, 128)
 MLX_KEYS = ("group_size", "bits", "mode", "quant_method", "linear_class", "quantize_activations")
 # Model types whose routers are no linear layers in MLX LM, and stay in BF16.
 MLX_ROUTERS = (
@@ -249,13 +249,15 @@ def _rounded(read, general):
     if bits >= 16:
         return "bf16"
     kind, inputs = read.values.get("data_type") or "int", read.raw("act_bits")[1]
+    packing = read.values.get("packing_format") or ""
     size = group_size(read, "group_size", default=128)
-    if not isinstance(kind, str) or inputs not in (None, 4, 8, 16, 32):
-        key = "act_bits" if isinstance(kind, str) else "data_type"
-        raise read.complain(key, "4, 8, 16 or absent" if key == "act_bits" else "text, as int")
+    if not isinstance(kind, str) or not isinstance(packing, str):
+        raise read.complain("packing_format" if isinstance(kind, str) else "data_type", "text")
+    if inputs not in (None, 4, 8, 16, 32):
+        raise read.complain("act_bits", "4, 8, 16 or absent")
     alone = inputs in (None, 16, 32)
     if kind.startswith("int") and 2 <= bits <= 8 and alone:
-        compressed = "llm_compressor" in (read.values.get("packing_format") or "")
+        compressed = "llm_compressor" in packing
         symmetric = read.flag("sym", default=True)
         return integer_recipe(bits, size, zero="" if compressed and symmetric else "_zp")
     known = {
@@ -352,6 +354,8 @@ def _quark_scheme(read):
     given = read.raw("input_tensors")[1]
     inputs = given[-1] if isinstance(given, list) and given else given
     inputs = inputs.get("dtype") if isinstance(inputs, dict) else None
+    if inputs is not None and not isinstance(inputs, str):
+        raise read.complain("input_tensors", "null, or an object with a dtype")
     last = steps[-1]
     kind, scheme, size = (last.get(key) for key in ("dtype", "qscheme", "group_size"))
     rows = scheme in ("per_tensor", "per_channel")
@@ -407,9 +411,9 @@ def _mlx_scheme(read):
         if (bits, size) != fixed[mode]:
             raise read.complain("mode", f"one that takes {bits} bits in groups of {size}")
         return MLX_MODES[mode]
-    if bits not in MLX_BITS or size is None:
-        key = "group_size" if size is None else "bits"
-        raise read.complain(key, "above 0" if size is None else f"one of {MLX_BITS}")
+    for key, given, known in (("bits", bits, MLX_BITS), ("group_size", size, MLX_SIZES)):
+        if given not in known:
+            raise read.complain(key, f"one of {', '.join(map(str, known))}")
     return integer_recipe(bits, size, zero="_zp16")
 
 

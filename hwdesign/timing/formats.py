@@ -96,10 +96,13 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
     if recipe is not None:
         stored, recipe_from = as_recipe(recipe), "option"
     elif model.bytes_unknown:
-        raise ValueError(f"recipe must be given, since {NOT_KNOWN}: {model.bytes_unknown}")
+        raise ValueError(
+            f"recipe must be given (--recipe), since {NOT_KNOWN}: {model.bytes_unknown}"
+        )
     elif own:
         if refused := engine.does_not_load(model.quant_method, own):
-            raise ValueError(f"recipe must be given, that of the checkpoint to serve: {refused}")
+            like = "that of the checkpoint to serve"
+            raise ValueError(f"recipe must be given (--recipe), {like}: {refused}")
         stored, recipe_from = as_recipe(own), "checkpoint"
     else:
         stored, recipe_from = RECIPES["bf16"], "default"
