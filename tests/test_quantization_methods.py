@@ -490,7 +490,7 @@ def real_configs():
     shipped = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     found = [values for values in shipped if any("quant" in key for key in values)]
     found += [{**LLAMA, "quantization_config": row["quantization_config"]} for row in STORED["matrices"]]
-    found += [row["config"] for row in STORED["models"]]
+    found += [{k: v for k, v in row["config"].items() if k != "quantization_config"} for row in STORED["models"]]
     found += [{**LLAMA, "quantization_config": said} for said, _ in UNKNOWN]
     found += [
         {**LLAMA, "quantization_config": {"quant_method": name, **make("layers.1.self_attn")}} for name, make in NAMED.items()
