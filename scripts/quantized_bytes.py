@@ -1,7 +1,8 @@
 """Quantizes small matrices and models with the libraries themselves and writes down what they store, byte by byte.
 
 The tests compare the counts of `hwdesign` with the file; they need none of these libraries. Run it in an environment of its own:
-python scripts/quantized_bytes.py tests/data/quantized_bytes.json (compressed-tensors, bitsandbytes, torchao, torch, mlx, mlx-lm)
+python scripts/quantized_bytes.py tests/data/quantized_bytes.json (with
+compressed-tensors, bitsandbytes, torchao, auto-round, torch, mlx, mlx-lm)
 """
 
 import contextlib
@@ -28,6 +29,11 @@ MODELS = [  # what is quantized with MLX
     {**DENSE, "model_type": "phi3", "head_dim": 32, "tie_word_embeddings": False},
     {**DENSE, "model_type": "olmo2", "head_dim": 32, "tie_word_embeddings": False},
     {**DENSE, "model_type": "starcoder2", "head_dim": 32, "tie_word_embeddings": True, "norm_epsilon": 1e-5, "use_bias": True},
+    {"model_type": "gpt2", "n_ctx": 256, "n_embd": 256, "n_head": 8, "n_layer": 3, "n_positions": 256, "layer_norm_epsilon": 1e-5,
+     "vocab_size": 512},
+    {**DENSE, "model_type": "qwen2", "head_dim": 32, "tie_word_embeddings": False},
+    {**DENSE, "model_type": "glm4", "head_dim": 32, "tie_word_embeddings": False, "attention_bias": False,
+     "partial_rotary_factor": 0.5, "attention_dropout": 0.0},
     {**DENSE, "model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128,
      "tie_word_embeddings": False, "rope_scaling": None, "layer_types": ["sliding_attention", "full_attention"] * 2,
      "num_hidden_layers": 4},
@@ -128,6 +134,26 @@ def torchao():
         yield matrix("torchao", name, said, sizes(parts))
 
 
+def auto_round():
+    """The layouts of GPTQ and AWQ as AutoRound writes them; `gptq` itself adds the order of the inputs."""
+    from auto_round.export.export_to_awq.utils import WQLinear_GEMM
+    from auto_round_extension.torch.qlinear_torch import QuantLinear
+
+    for bits in (2, 3, 4, 8):
+        for size in (32, 64, 128, -1):
+            said = {"bits": bits, "group_size": size, "sym": True}
+            stored = sizes(QuantLinear(bits, size, COLUMNS, ROWS, False).state_dict())
+            form = {**said, "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq"}
+            yield matrix("auto-round", f"{bits} bits in groups of {size}", form, stored)
+            stored = sizes(QuantLinear(bits, size, COLUMNS, ROWS, False, g_idx=True).state_dict())
+            form = {**said, "quant_method": "gptq", "desc_act": False}
+            yield matrix("auto-round", f"GPTQ, {bits} bits in groups of {size}", form, stored)
+    for size in (32, 64, 128):
+        said = {"quant_method": "awq", "bits": 4, "group_size": size, "zero_point": True, "version": "gemm"}
+        stored = sizes(WQLinear_GEMM(4, size, COLUMNS, ROWS, False, "cpu").state_dict())
+        yield matrix("auto-round", f"AWQ in groups of {size}", said, stored)
+
+
 def mlx():
     """A matrix in every mode, number of bits and size of a group that MLX takes."""
     import mlx.core as mx
@@ -160,7 +186,7 @@ def mlx_models():
 
 
 def main():
-    matrices = [*compressed_tensors(), *bitsandbytes(), *torchao(), *mlx()]
+    matrices = [*compressed_tensors(), *bitsandbytes(), *torchao(), *auto_round(), *mlx()]
     text = json.dumps({"date": "2026-12-01", "matrices": matrices, "models": list(mlx_models())}, separators=(",", ":"))
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         file.write(text.replace('{"library"', '\n{"library"') + "\n")

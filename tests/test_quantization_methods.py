@@ -32,8 +32,8 @@ MOE = {
 }
 # What a matrix has once, or once a row, is not counted per element (`Precision`): names of such tensors in the libraries.
 ONCE = {"weight_shape", "weight_global_scale", "input_global_scale", "input_scale", "weight.quant_map", "weight.nested_quant_map",
-        "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4", "weight_format"}  # fmt: skip
-A_ROW = {"weight_scale", "weight_zero_point", "SCB", "scale", "zero_point"}
+        "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4", "weight_format", "g_idx"}  # fmt: skip
+A_ROW = {"qzeros", "scales", "weight_scale", "weight_zero_point", "SCB", "scale", "zero_point"}
 
 
 def quantized(base=LLAMA, **keys):
@@ -51,7 +51,7 @@ def recipe_of(model, part="ffn"):
 
 @pytest.mark.parametrize("row", STORED["matrices"], ids=lambda row: f"{row['library']} {row['scheme']}")
 def test_a_matrix_takes_the_bytes_that_the_library_stores(row):
-    """Every scheme of LLM Compressor, bitsandbytes, torchao and MLX, stored by the library: `scripts/quantized_bytes.py`."""
+    """LLM Compressor, bitsandbytes, torchao, AutoRound, GPTQ, AWQ and MLX, stored by libraries: `scripts/quantized_bytes.py`."""
     form = hw.recipe(recipe_of(quantized(**row["quantization_config"]))).weights
     left_out = ONCE | (set() if form.block else A_ROW)
     stored = sum(size for name, size in row["bytes"].items() if name not in left_out)
@@ -588,7 +588,7 @@ def test_thousands_of_changed_configs_are_read_counted_or_refused():
         total = sum(model.weight_bytes().values())
         assert 0.2 * model.parameters < total <= 4.2 * model.parameters, values
         seen["read"] += 1
-    assert min(seen.values()) > 400 and time.process_time() - start < 30, seen
+    assert min(seen.values()) > 300 and time.process_time() - start < 30, seen
 
 
 def test_the_page_names_the_methods_and_counts_what_was_compared():

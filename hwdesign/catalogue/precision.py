@@ -96,13 +96,9 @@ INT4 = Precision(name="int4", label="INT4", bits=4, rate="int4")  # a scale for 
 
 INTEGER_BITS = range(2, 9)  # [bit]
 MOST_GROUPED = 65536  # elements of a group [element]
-# What may follow the size of a group: its name -> how a zero is kept beside the scale.
-ZEROS = {
-    "": "a scale alone",
-    "_zp": "a zero point in as many bits as an element",
-    "_zp16": "a zero point or bias in 16 bits",
-    "_i8": "each element in a byte of its own",
-}
+# What may follow the size of a group, and what it means: beside the scale a zero point of as many
+# bits as an element, a zero point or bias of 16 bits; each element in a byte of its own.
+ZEROS = {"": "", "_zp": "with zero points", "_zp16": "with 16-bit zeros", "_i8": "in bytes"}
 
 
 @functools.cache
@@ -111,7 +107,7 @@ def _grouped(bits, size, zero=""):
     without a size one scale a row, which is not counted per element.
     """
     name = f"int{bits}{f'_g{size}' if size else ''}{zero}"
-    label = f"INT{bits}{f' g{size}' if size else ''}{f' ({ZEROS[zero]})' if zero else ''}"
+    label = f"INT{bits}{f' g{size}' if size else ''} {ZEROS[zero]}".rstrip()
     scale = 16 + {"_zp": bits, "_zp16": 16}.get(zero, 0) if size else 0
     return Precision(
         name=name,
@@ -427,6 +423,10 @@ def recipe(recipe):
     Notes
     -----
     Source: see the head of this module.
+
+    Integers of fewer bits than their inputs: vLLM 0.33.0 runs them with INT8 inputs by Humming's
+    kernels, INT4 with FP8 inputs on Hopper by CUTLASS in groups of 128, SGLang 0.5.23 for experts
+    (read in their sources, 2026-12-01). No table times them, so they take the rate of their inputs.
 
     "table2" is the published Table 2: NVFP4 in, FP8 out. In all others the outputs are BF16, as
     inference engines write.
