@@ -180,6 +180,18 @@ def test_schemes_of_quark(weight, inputs, recipe):
     assert recipe_of(mixed, "head") == recipe  # nothing leaves it out
 
 
+def test_the_cache_that_quark_names():
+    said = {"quant_method": "quark", "global_quant_config": {"weight": FP8, "input_tensors": FP8}, "exclude": ["lm_head"]}
+    outputs = {"weight": FP8, "input_tensors": FP8, "output_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}
+    layers = {"*k_proj": outputs, "*v_proj": outputs}
+    export = {"kv_cache_group": ["*k_proj", "*v_proj"], "pack_method": "reorder"}
+    assert quantized(**said, layer_quant_config=layers, export=export).kv_cache == "fp8"
+    assert quantized(**said, layer_quant_config=layers, export={**export, "kv_cache_group": []}).kv_cache is None
+    assert quantized(**said, kv_cache_quant_config={"*k_proj": {"output_tensors": {"dtype": "int8"}}}).kv_cache == "int8"
+    with pytest.raises(ValueError, match="kv_cache_quant_config' must be output_tensors of fp8_e4m3 or int8"):
+        quantized(**said, kv_cache_quant_config={"*k_proj": {"output_tensors": {"dtype": "fp4"}}})
+
+
 def test_a_scheme_of_a_group_by_another_rule_and_in_another_format():
     """FP8 by class, MXFP4 by name: each group in its format, as the `mixed-precision` of LLM Compressor."""
     eight = {"num_bits": 8, "type": "float", "strategy": "channel"}

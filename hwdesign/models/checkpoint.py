@@ -16,7 +16,7 @@ from hwdesign.models.linear import KimiDelta, LightningAttention
 from hwdesign.models.module_names import NEW_LEAVES, NEW_STYLES, PER_LAYER, PLACES, PLACES_DENSE
 from hwdesign.models.module_rules import UnknownBytes
 from hwdesign.models.parts import QUANTIZED
-from hwdesign.models.quantization_methods import formats_of, method_of
+from hwdesign.models.quantization_methods import cache_of, formats_of, method_of
 from hwdesign.models.reading import prediction_parameters
 
 SIDECAR = "hf_quant_config.json"  # what ModelOpt writes beside a config.json
@@ -311,6 +311,8 @@ def _cache(sources):
                 raise inner.complain(key, f"one of {', '.join(CACHES)}")
             if CACHES[value.lower()]:
                 named[inner.where + key] = CACHES[value.lower()]
+        if read is not sources[0] and (form := cache_of(read)):
+            named[read.where + "kv_cache_group"] = form
     if len(set(named.values())) > 1:
         said = " and ".join(f"{key!r} = {value}" for key, value in named.items())
         raise ValueError(f"config keys {said} contradict each other: give one of them")

@@ -343,6 +343,35 @@ def _quark(quant):
     return Formats(rest, (*kept(quant), rules), head=rest)
 
 
+def cache_of(quant):
+    """Format of the cache that Quark names by the outputs of its projections; None without one.
+
+    >>> from hwdesign.models.config import Reader
+    >>> outputs = {"*k_proj": {"output_tensors": {"dtype": "fp8_e4m3"}}}
+    >>> cache_of(Reader({"quant_method": "quark", "kv_cache_quant_config": outputs}))
+    'fp8'
+    """
+    if quant.values.get("quant_method") != "quark":
+        return None
+    export, layers = quant.values.get("export"), quant.values.get("layer_quant_config")
+    named = export.get("kv_cache_group") if isinstance(export, dict) else None
+    named = named if isinstance(named, list) else []
+    own = quant.values.get("kv_cache_quant_config")
+    said = dict(own) if isinstance(own, dict) else {}
+    if isinstance(layers, dict):
+        said |= {name: layers[name] for name in layers if name in named}
+    for layer in said.values():
+        outputs = layer.get("output_tensors") if isinstance(layer, dict) else None
+        if outputs is None:
+            continue
+        kind = outputs.get("dtype") if isinstance(outputs, dict) else None
+        if kind not in ("fp8_e4m3", "int8"):
+            key = "kv_cache_quant_config" if own else "layer_quant_config"
+            raise quant.complain(key, "output_tensors of fp8_e4m3 or int8 for the cache")
+        return kind.removesuffix("_e4m3")
+    return None
+
+
 def _quark_scheme(read):
     """Recipe of a scheme of Quark; two steps of quantization store the result of the second."""
     stages = read.raw("weight")[1]
