@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import hwdesign as hw
+from hwdesign.advice.judge import judge
+from hwdesign.advice.report import render, schema
 from hwdesign.catalogue.engine import engine
 from hwdesign.catalogue.precision import RECIPES, integer_recipe, multiplied
 from hwdesign.cli import main
@@ -211,6 +213,36 @@ def test_a_scheme_of_a_group_by_another_rule_and_in_another_format():
     assert recipe_of(headed, "head") == "fp8" and recipe_of(quantized(**{**said, "ignore": ["re:.*lm_head"]}), "head") == "bf16"
     dense = quantized(**{**said, "config_groups": {"g": {**groups["group_0"], "format": "dense"}}})
     assert dense.quantization is None and dense.bytes_unknown is None
+
+
+def test_lists_of_qwen_as_they_are_published():
+    """Qwen3.5-27B: the list of LLM Compressor's pull request about its delta nets, and FP8 beside NVFP4 as Unsloth writes it."""
+    folder = Path(__file__).parent / "data" / "configs_2026"
+    values = json.loads((folder / "Qwen--Qwen3.5-27B.json").read_text(encoding="utf-8"))
+    left = ["lm_head", "mlp.gate$", "embed_tokens$", "shared_expert_gate$", "linear_attn.conv1d$", "linear_attn.in_proj_a$"]
+    left += ["linear_attn.in_proj_b$", "norm.*", "A_log$", "dt_bias$"]
+    left = ["re:visual.*", "re:model.visual.*", *(f"re:.*{name}" for name in left)]
+    said = {"quant_method": "compressed-tensors", "config_groups": {"NVFP4A16": ["Linear"]}, "ignore": left}
+    model, delta, full, mlp = config.load({**values, "quantization_config": said}), 48, 16, 3 * 5120 * 17408
+    mixers = delta * 5120 * (10240 + 6144 + 6144) + full * 5120 * (8192 + 6144 + 6144)  # all but the two small projections
+    assert dict(model.formats)["ffn"] == (("nvfp4_w4a16", 1.0),) and "head" not in dict(model.formats)
+    four = mixers + 64 * mlp
+    assert sum(model.weight_bytes().values()) == pytest.approx(four * 0.5625 + (model.parameters - four) * 2, rel=1e-12)
+
+    mixer = [r"re:.*self_attn\.(q|k|v|o)_proj$", r"re:.*linear_attn\.(in_proj_qkv|in_proj_z|out_proj)$", "lm_head"]
+    last = r"re:.*layers\.(56|57|58|59|60|61|62|63)\.mlp\.(gate|up|down)_proj$"
+    eight = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    nv = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    groups = {
+        "group_0": {"format": "float-quantized", "targets": [*mixer, last], "weights": eight, "input_activations": eight},
+        "group_1": {"format": "nvfp4-pack-quantized", "targets": [r"re:.*mlp\.(gate|up|down)_proj$"], "weights": nv,
+                    "input_activations": nv},
+    }  # fmt: skip
+    said = {**said, "format": "mixed-precision", "config_groups": groups, "ignore": []}
+    model = config.load({**values, "quantization_config": said})
+    eight, four = mixers + 8 * mlp + 5120 * 248320, 56 * mlp
+    by_hand = eight + four * 0.5625 + (model.parameters - eight - four) * 2
+    assert sum(model.weight_bytes().values()) == pytest.approx(by_hand, rel=1e-12) and recipe_of(model, "head") == "fp8"
 
 
 # What is not known.
@@ -608,3 +640,15 @@ def test_the_page_names_the_methods_and_counts_what_was_compared():
     for name in METHODS:
         assert f"`{name}`" in page or name.startswith("modelopt_")
     assert f"{len(STORED['matrices'])} matrices, {len(STORED['models'])} small models whole" in page
+
+
+def test_a_report_about_integers_in_groups_keeps_to_its_schema():
+    jsonschema = pytest.importorskip("jsonschema")
+    values = {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}
+    told = json.loads(render([judge(values, device="H200")], "json"))
+    jsonschema.Draft202012Validator(schema()).validate(told)
+    (report,) = told["reports"]
+    assert report["recipe"] == report["recipe_stored"] == "w4a16_g32_zp" and report["weight_only"]
+    report["recipe"] = "w9a16_g32"
+    with pytest.raises(jsonschema.ValidationError, match="w9a16_g32"):
+        jsonschema.Draft202012Validator(schema()).validate(told)

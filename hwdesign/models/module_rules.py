@@ -18,7 +18,7 @@ from hwdesign.models.module_names import OUTSIDE
 # Modules that stay in BF16 without being named, or that no count includes.
 UNTOUCHED = re.compile(
     r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|"
-    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier",
+    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|A_log|rotary|inv_freq",
     re.I,
 )
 LISTS = (

@@ -189,7 +189,7 @@ def _gptq(quant):
     head = rest if quant.flag("lm_head") else None
     rules = (*kept(inner), *_dynamic(quant, bits, size, zero))
     only = quant.raw("modules_in_block_to_quantize")[1]
-    if only is None:
+    if not only:
         return Formats(rest, rules, head=head)
     named = Rules(quant, "modules_in_block_to_quantize")
     names = only if isinstance(only, list) else [only]
