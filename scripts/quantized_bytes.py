@@ -2,14 +2,17 @@
 
 The tests compare the counts of `hwdesign` with the file; they need none of these libraries. Run it in an environment of its own:
 python scripts/quantized_bytes.py tests/data/quantized_bytes.json (with
-compressed-tensors, bitsandbytes, torchao, auto-round, torch, mlx, mlx-lm)
+compressed-tensors, bitsandbytes, torchao, auto-round, torch, transformers, mlx, mlx-lm)
 """
 
 import contextlib
 import importlib.metadata
 import io
 import json
+import re
 import sys
+import tempfile
+from pathlib import Path
 
 ROWS, COLUMNS = 256, 512  # of a matrix; MODELS are of similar size
 DENSE = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -185,9 +188,33 @@ def mlx_models():
             yield {"library": "mlx-lm", "version": version("mlx-lm"), "config": written, "bytes": stored}
 
 
+def transformers_models():
+    """Whole models as transformers saves them with bitsandbytes: bytes by what follows the name of a module."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
+
+    sides = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 1024}
+    four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+    some = ["model.layers.0.self_attn"]
+    said = [{"load_in_8bit": True}, {"load_in_4bit": True}, {**four, "llm_int8_skip_modules": some}]
+    for given in [*said, {**four, "llm_int8_skip_modules": ["lm_head", "model.layers.1.mlp.down_proj"]}]:
+        with tempfile.TemporaryDirectory() as plain, tempfile.TemporaryDirectory() as stored:
+            AutoModelForCausalLM.from_config(LlamaConfig(**sides), dtype=torch.bfloat16).save_pretrained(plain)
+            how = {"quantization_config": BitsAndBytesConfig(**given), "dtype": torch.bfloat16, "device_map": "cpu"}
+            AutoModelForCausalLM.from_pretrained(plain, **how).save_pretrained(stored)
+            total = {}
+            for name, size in sizes(load_file(f"{stored}/model.safetensors")).items():
+                kind = re.sub(r"^.*?(weight\.[\w.]*|\w+)$", r"\1", name)
+                total[kind] = total.get(kind, 0) + size
+            written = json.loads(Path(stored, "config.json").read_text(encoding="utf-8"))
+            yield {"library": "transformers", "version": version("transformers"), "config": written, "bytes": total}
+
+
 def main():
     matrices = [*compressed_tensors(), *bitsandbytes(), *torchao(), *auto_round(), *mlx()]
-    text = json.dumps({"date": "2026-12-01", "matrices": matrices, "models": list(mlx_models())}, separators=(",", ":"))
+    text = json.dumps({"date": "2026-12-01", "matrices": matrices, "models": list(mlx_models()),
+                       "transformers": list(transformers_models())}, separators=(",", ":"))
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         file.write(text.replace('{"library"', '\n{"library"') + "\n")
 

@@ -96,6 +96,16 @@ def test_a_whole_model_takes_the_bytes_that_mlx_stores(row):
     )
 
 
+@pytest.mark.parametrize(
+    "row", STORED["transformers"], ids=lambda row: str(row["config"]["quantization_config"]["llm_int8_skip_modules"])
+)
+def test_a_whole_model_takes_the_bytes_that_transformers_saves(row):
+    """bitsandbytes: the head stays where no list is given, and is converted where a list does not name it."""
+    left_out = {"weight.quant_map", "weight.nested_quant_map", "weight_format", "SCB"}
+    stored = sum(size for name, size in row["bytes"].items() if name not in left_out and "quant_state" not in name)
+    assert sum(config.load(row["config"]).weight_bytes().values()) == stored
+
+
 QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True}
 ROUND = {"quant_method": "auto-round", "autoround_version": "0.12.3", "sym": True, "iters": 0, "bits": 4}
 FILES = [  # sizes of safetensors files as `ls -l` lists them, read 2026-12-01 in public logs of AutoRound runs of May 2026
@@ -535,6 +545,7 @@ def real_configs():
     found = [values for values in shipped if any("quant" in key for key in values)]
     found += [{**LLAMA, "quantization_config": row["quantization_config"]} for row in STORED["matrices"]]
     found += [{k: v for k, v in row["config"].items() if k != "quantization_config"} for row in STORED["models"]]
+    found += [row["config"] for row in STORED["transformers"]]
     found += [{**LLAMA, "quantization_config": said} for said, _ in UNKNOWN]
     found += [
         {**LLAMA, "quantization_config": {"quant_method": name, **make("layers.1.self_attn")}} for name, make in NAMED.items()
@@ -639,7 +650,8 @@ def test_the_page_names_the_methods_and_counts_what_was_compared():
     page = (Path(__file__).parents[1] / "book" / "checking.md").read_text(encoding="utf-8")
     for name in METHODS:
         assert f"`{name}`" in page or name.startswith("modelopt_")
-    assert f"{len(STORED['matrices'])} matrices, {len(STORED['models'])} small models whole" in page
+    whole = len(STORED["models"]) + len(STORED["transformers"])
+    assert f"{len(STORED['matrices'])} matrices, {whole} small models whole" in page
 
 
 def test_a_report_about_integers_in_groups_keeps_to_its_schema():

@@ -295,7 +295,7 @@ def _bitsandbytes(quant):
     left = kept(quant)
     rest = "int8" if eight else "bnb4_dq" if twice else "bnb4"
     listed = quant.raw("llm_int8_skip_modules")[1]
-    return Formats(rest, left, head=rest if listed else None)
+    return Formats(rest, left, head=None if listed is None else rest)
 
 
 def _torchao(quant):
@@ -323,7 +323,8 @@ def _torchao(quant):
     else:
         raise unknown(quant, "quant_type", "is none of those whose bytes are known")
     both = rest if quant.flag("include_input_output_embeddings") else None
-    return Formats(rest, left, head=both, embedding=both)
+    listed = quant.raw("modules_to_not_convert")[1]
+    return Formats(rest, left, head=both if listed is None else rest, embedding=both)
 
 
 def _quark(quant):
