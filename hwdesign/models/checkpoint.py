@@ -250,14 +250,8 @@ def _shares(formats, blocks, hidden, kind, headed):
 
 def _outside(formats, part, names, heads):
     """Recipe of a matrix outside the blocks."""
-    for rules in formats.rules:
-        for recipe, entry in rules.plain.values():
-            if entry.rpartition(".")[2] in names:
-                rules.used.add(entry)
-                return recipe
-        if recipe := rules.value(names, ("model", *heads)):
-            return recipe
-    return formats.plain(part)
+    said = (rules.outside(names, ("model", *heads)) for rules in formats.rules)
+    return next(filter(None, said), None) or formats.plain(part)
 
 
 def _heads(kind):

@@ -17,8 +17,9 @@ from hwdesign.models.module_names import OUTSIDE
 
 # Modules that stay in BF16 without being named, or that no count includes.
 UNTOUCHED = re.compile(
-    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|"
-    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|A_log|rotary|inv_freq",
+    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
+    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer|"
+    r"A_log|rotary|inv_freq",
     re.I,
 )
 LISTS = (
@@ -107,6 +108,14 @@ class Rules:
         if names not in self.known:
             self.known[names] = self._found(names, heads)
         return self.known[names]
+
+    def outside(self, names, heads):
+        """What holds for a module outside the layers; None without a rule."""
+        for value, entry in self.plain.values():
+            if entry.rpartition(".")[2] in names:
+                self.used.add(entry)
+                return value
+        return self._found(names, heads)
 
     def _found(self, names, heads):
         for name in names:
