@@ -300,3 +300,19 @@ def test_a_group_of_any_size_must_not_be_cut(recipe, group):
     finding = next(f for f in checklist(case).findings if f.dimension == "feed-forward width")
     assert finding.status == "break" and f"group_size={group}" in finding.refused_by[0].says
     assert 29696 % (8 * group) == 0 and "29696" in finding.fixes[-1].text
+
+
+@pytest.mark.parametrize(
+    ("method", "bits", "size", "ways", "engine"),
+    [("awq", 4, 128, 4, "vllm"), ("gptq", 8, 64, 8, "sglang"), ("auto-round", 3, 256, 2, "vllm"), ("gptq", 4, 96, 4, "sglang")],
+)
+def test_a_group_of_any_size_with_a_zero_point_must_not_be_cut(method, bits, size, ways, engine):
+    """A width of 3 groups a share but one fails by the words about groups; the next multiple passes."""
+    said = {"quant_method": method, "bits": bits, "group_size": size, "sym": False}
+    for groups, refused in ((3 * ways + 1, True), (3 * ways, False)):
+        values = {"model_type": "llama", "hidden_size": 16 * size, "intermediate_size": groups * size, "num_hidden_layers": 2,
+                  "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 6144}  # fmt: skip
+        plans = dict.fromkeys(("attention", "ffn"), hw.Plan(tp=ways))
+        case = Case(model=config.load({**values, "quantization_config": said}), device="H200", engine=engine, **plans)
+        found = [r for side, rules in broken(case).items() for r in rules if r.engine == engine and r.multiple == size]
+        assert bool(found) is refused and (not found or "size" in found[0].says)

@@ -18,6 +18,7 @@ from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.parts import SIDES, Side
 from hwdesign.models.steps import Plan
 
+GROUPED = "int4_g32"  # a format in groups, for which `refusals.csv` says what holds for any group
 SPLITS = ("any", "split", "whole")  # which sides a rule tests: those in several shares, or in one
 
 
@@ -143,6 +144,25 @@ def _rules(row):
     return found
 
 
+def rules_about(form):
+    """Name of a format as `refusals.csv` has it, and the rules that may be about it, as a tuple.
+
+    What stands beside a scale changes no rule, and what holds for groups of 32 holds for groups of
+    any other size, of integers of any bits.
+
+    >>> from hwdesign.catalogue.precision import recipe
+    >>> name, found = rules_about(recipe("w3a16_g256_zp").weights)
+    >>> name, sorted({rule.multiple for rule in found if name in rule.formats})
+    ('int3_g256', [256])
+    """
+    name = form.name.partition("_zp")[0].removesuffix("_i8")
+    if name in PRECISIONS or not name.startswith("int") or not form.block:
+        return name, rules()
+    alike = [rule for rule in rules() if rule.formats == (GROUPED,)]
+    own = (replace(rule, formats=(name,), multiple=form.block[-1]) for rule in alike)
+    return name, (*rules(), *own)
+
+
 def sides(case):
     """What engines test of a case.
 
@@ -215,8 +235,8 @@ def broken(case):
     """
     found = {}
     for side in sides(case):
-        form = case.low(side.part).name
-        refused = [rule for rule in rules() if rule.refuses(side, form, case.device.name)]
+        form, tests = rules_about(case.low(side.part))
+        refused = [rule for rule in tests if rule.refuses(side, form, case.device.name)]
         if refused:
             found[side] = refused
     return found
@@ -288,9 +308,12 @@ def loads(case, engine=None, despite=()):
     if engine_plan_refusal(engine, case.model, case.attention, case.ffn):
         return False
     forms, device = {}, case.device.name
-    own = [rule for rule in rules() if rule.engine == engine.name and not rule.version]
     for side in sides(case):
-        form = forms.setdefault(side.part, case.low(side.part).name)
+        if side.part not in forms:
+            form, tests = rules_about(case.low(side.part))
+            own = [rule for rule in tests if rule.engine == engine.name and not rule.version]
+            forms[side.part] = form, own
+        form, own = forms[side.part]
         refused = any(rule.refuses(side, form, device) for rule in own)
         if refused and (side.kind, side.name) not in despite:
             return False

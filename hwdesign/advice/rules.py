@@ -23,6 +23,8 @@ SQUARER = {  # dimension -> the sibling in which it is nearer to square
     "feed-forward width": shapes.squarer,
 }
 LOWER = {"fp8": "fp8", "nvfp4": "fp4"}  # recipe -> the rate that a device needs for it
+# Recipes whose inputs a checkpoint is made for; nothing that a server chooses.
+CALIBRATED_WITH = ("w4a8", "w4afp8", "nvfp4_w4a8", "mxfp6")
 STORED = "w4a16"  # the recipe whose weights alone are in few bits, which every device runs
 
 
@@ -238,6 +240,7 @@ def _lower_recipes(case):
     rates, weights = case.device.dense_peak, case.recipe.weights
     if weights.bits <= PRECISIONS["int4"].bits:
         same = [form for form in RECIPES.values() if form.weights == weights]
+        same = [form for form in same if form.name not in CALIBRATED_WITH]
         names = [form.name for form in same if form.math.rate in rates]
     else:
         names = [name for name, rate in LOWER.items() if rate in rates] or [STORED]

@@ -6,8 +6,6 @@ import re
 OUTSIDE = re.compile(
     r"(?:\w+\.)*(?:mtp|visual|vision\w*|audio\w*|talker)\.(?:\w+\.)*(?:layers|blocks|h)\.", re.A
 )
-# Letters, and dots that stand for themselves or for anything: a layer's number means nothing.
-SAME_IN_EACH_LAYER = re.compile(r"(?:[A-Za-z_^$|()]|\\\.|\.\*)*")
 NEW_STYLES = {  # as STYLES of hwdesign.models.checkpoint
     "deepseek_v4": ("model.layers", "attn", "ffn"),
     "minimax": ("model.layers", "self_attn", "block_sparse_moe"),

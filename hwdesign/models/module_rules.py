@@ -1,0 +1,231 @@
+"""Lists of modules in quantization configs, and what holds for the modules that they name.
+
+An entry may be a name, a name with ``*``, or a regular expression after ``re:``. A name stands for
+the modules inside it. Where an entry names no module of the model, nobody knows what is stored how.
+"""
+
+import fnmatch
+import math
+import re
+import warnings
+from itertools import product
+from typing import NamedTuple
+
+from hwdesign._check import shown
+from hwdesign.catalogue.precision import MOST_GROUPED
+from hwdesign.models.module_names import OUTSIDE
+
+# Modules that stay in BF16 without being named, or that no count includes.
+UNTOUCHED = re.compile(
+    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
+    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer|"
+    r"A_log|rotary|inv_freq",
+    re.I,
+)
+LISTS = (
+    "ignored_layers",
+    "ignore",
+    "exclude_modules",
+    "modules_to_not_convert",
+    "llm_int8_skip_modules",
+    "exclude",
+)
+EFFORT = 500_000_000  # steps that a list may take on the names of a model
+LONGEST_REASON = 1000  # letters
+PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
+# Of a regular expression: what repeats, of it runs of digits, and what may take for ever.
+REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
+DIGITS = re.compile(r"(?:\\d|\[0-9\])(?:[*+?]|\{\d*,)")
+UNBOUNDED = re.compile(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]")
+ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
+
+
+class UnknownBytes(ValueError):
+    """What a checkpoint stores cannot be told from its config, though nothing in it is wrong."""
+
+    def __init__(self, why):
+        text = "".join(letter if letter.isprintable() else "?" for letter in why[:LONGEST_REASON])
+        super().__init__(text)
+
+
+class Rules:
+    """Entries of a list of modules, each with what holds for the modules it names."""
+
+    def __init__(self, read, key):
+        self.read, self.key = read, key
+        self.entries, self.plain, self.patterns = [], {}, []
+        self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
+        self.individual, self.effort = False, PLAIN_EFFORT
+
+    def add(self, entry, value, *, regex=False):
+        """One more entry; the first of several that match a module holds."""
+        self.entries.append(entry)
+        if OUTSIDE.match(entry):
+            self.used.add(entry)
+            return
+        self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
+        if regex or entry.startswith("re:"):
+            self._pattern(entry.removeprefix("re:"), value, entry)
+        elif "*" in entry:
+            start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry[:MOST_LETTERS])
+            texts = (f"{before}{start}{after}" for before, after in product(("", "*."), ("", ".*")))
+            self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
+        else:
+            name = _canonical(entry)
+            self.plain.setdefault(name, (value, entry))
+            self.firsts.add(name.partition(".")[0])
+            self.lasts.add(name.rpartition(".")[2])
+
+    def _pattern(self, text, value, entry, effort=None):
+        """A pattern whose time is bounded: in it no group may be repeated."""
+        if effort is None:
+            body = text[:MOST_LETTERS].removesuffix("$").removesuffix(".*")
+            digits = len(DIGITS.findall(body))
+            wild = len(REPEATED.findall(body)) - digits
+            effort = 60**wild // math.factorial(wild) * math.comb(digits + 5, 5)
+            if UNBOUNDED.search(body):
+                raise self._no_pattern(entry)
+        if len(entry) >= MOST_LETTERS or len(self.patterns) >= MOST_PATTERNS:
+            raise self._no_pattern(entry)
+        self.effort += effort
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
+                self.patterns.append((re.compile(text), value, entry, only))
+        except (re.error, OverflowError, RecursionError, Warning):
+            raise self._no_pattern(entry) from None
+
+    def _no_pattern(self, entry):
+        accepted = (
+            f"names of modules, names with *, or regular expressions that repeat no group, at most "
+            f"{MOST_PATTERNS} of them of {MOST_LETTERS} letters"
+        )
+        return self.read.complain_about(self.key, accepted, entry)
+
+    def value(self, names, heads):
+        """What holds for a module of these names, after one of the heads; None without a rule."""
+        if names not in self.known:
+            self.known[names] = self._found(names, heads)
+        return self.known[names]
+
+    def outside(self, names, heads):
+        """What holds for a module outside the layers; None without a rule."""
+        for value, entry in self.plain.values():
+            if entry.rpartition(".")[2] in names:
+                self.used.add(entry)
+                return value
+        return self._found(names, heads)
+
+    def _found(self, names, heads):
+        for name in names:
+            for run in _runs(name, self.firsts, self.lasts):
+                if run in self.plain:
+                    value, entry = self.plain[run]
+                    self.used.add(entry)
+                    return value
+        if not self.patterns:
+            return None
+        whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
+        held, layer = None, ONE_LAYER.search(names[0] + ".")
+        for pattern, value, entry, only in self.patterns:
+            if only and layer and only[1] != layer[1]:  # it names another layer
+                continue
+            if (held is None or entry not in self.used) and any(map(pattern.match, whole)):
+                self.used.add(entry)
+                held = value if held is None else held
+        return held
+
+    def check(self, layers, count):
+        """Refuse patterns that take too long on so many names."""
+        if self.effort * count > EFFORT:
+            accepted = f"fewer names or simpler patterns for a model of {layers} layers"
+            raise self.read.complain(self.key, accepted)
+
+    def finish(self, layers):
+        """Where an entry names nothing of the model, what is stored is not known."""
+        for entry in self.entries:
+            if entry in self.used or UNTOUCHED.search(entry):
+                continue
+            layer = re.search(r"(?:layers|h)\.(\d+)", entry)
+            if layer and int(layer[1][:9]) >= layers:  # an extra prediction layer
+                continue
+            accepted = "names of modules of the model, as lm_head or model.layers.0.self_attn"
+            raise UnknownBytes(str(self.read.complain_about(self.key, accepted, entry)))
+
+
+def _canonical(name):
+    """A module's name from the word before its layer on."""
+    start = re.search(r"(?:^|\.)((?:layers|h)\.\d+(?:\.|$))", name)
+    return name[start.start(1) :] if start else name
+
+
+def _runs(name, firsts, lasts):
+    """Runs of words of a name that begin and end with one of some words, the longest first."""
+    words = name.split(".")
+    ends = [j for j, word in enumerate(words, 1) if word in lasts]
+    if not ends:
+        return []
+    starts = [i for i, word in enumerate(words) if word in firsts]
+    spans = sorted((i - j, i, j) for i in starts for j in ends if i < j)
+    return [".".join(words[i:j]) for _, i, j in spans]
+
+
+class Formats(NamedTuple):
+    """How a checkpoint stores its matrices: without another rule in the recipe `rest`."""
+
+    rest: str
+    rules: tuple[Rules, ...] = ()  # the first that says something of a module holds
+    experts: str | None = None  # of routed experts, where that is another than the rest
+    # Recipes of what most methods leave in BF16.
+    head: str | None = None
+    embedding: str | None = None
+    router: str | None = None
+    divisor: int = 1  # of the inputs of a matrix that is converted at all [element]
+
+    def plain(self, part):
+        """The recipe of a part of which no rule says anything."""
+        if part in ("head", "embedding", "router"):
+            return getattr(self, part) or "bf16"
+        return self.experts if self.experts and part == "experts" else self.rest
+
+
+def inside(quant):
+    """Reader of the object `quantization` in a sidecar, or of the config itself."""
+    return quant.inside("quantization") if quant.values.get("quantization") else quant
+
+
+def unknown(read, key, words):
+    """An `UnknownBytes` about a key."""
+    value = read.values.get(key)
+    said = f" {shown(value)}" if value is not None else ""
+    return UnknownBytes(f"{read.where}{key}{said} {words}")
+
+
+def kept(quant):
+    """Rules about the modules that stay in BF16."""
+    found = []
+    for key in LISTS:
+        rules = Rules(quant, key)
+        for entry in quant.items(key, str, "names of modules") or []:
+            rules.add(entry, "bf16")
+        if rules.entries:
+            found.append(rules)
+    return tuple(found)
+
+
+def whole_bits(read, *keys, least=2, most=8):
+    """Bits of a weight [bit]."""
+    key, bits = read.raw(*keys)
+    if type(bits) is not int or not least <= bits <= most:
+        raise read.complain(key, f"a whole number from {least} to {most}")
+    return bits
+
+
+def group_size(read, *keys, default=None):
+    """Elements of a group, None for a whole row."""
+    key, size = read.raw(*keys)
+    size = default if size is None else size
+    if type(size) is not int or not (size == -1 or 1 <= size <= MOST_GROUPED):
+        raise read.complain(key, f"a whole number from 1 to {MOST_GROUPED}, or -1 for a whole row")
+    return None if size == -1 else size
