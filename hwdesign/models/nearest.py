@@ -82,14 +82,14 @@ def _large(values):
 
 @functools.cache
 def _shipped():
-    """Reader of each shipped config, by the name of the config."""
+    """(model type, its reader) of each shipped config, by the name of the config."""
     found = {}
     for file in resources.files("hwdesign.models").joinpath("configs").iterdir():
         if file.name.endswith(".json"):
             values = json.loads(file.read_text(encoding="utf-8"))
             inside = next((values[key] for key in NESTED if key in values), values)
             kind = inside.get("model_type") or values.get("model_type")
-            found[file.name.removesuffix(".json")] = ALIASES.get(kind, kind)
+            found[file.name.removesuffix(".json")] = kind, ALIASES.get(kind, kind)
     return dict(sorted(found.items(), reverse=True))
 
 
@@ -104,13 +104,14 @@ def way_on(kind, values):
     sort = next(known for word, known in SORTS.items() if word in keys)
     code = READERS.get(kind, READERS[sort])
     fits = (
-        lambda known: known == kind,
-        lambda known: READERS.get(known) is code,
-        lambda known: known == sort,
+        lambda own, known: own == kind,
+        lambda own, known: known == kind,
+        lambda own, known: READERS.get(known) is code,
+        lambda own, known: known == sort,
     )
     for fit in fits:
-        for name, known in _shipped().items():
-            if fit(known):
+        for name, kinds in _shipped().items():
+            if fit(*kinds):
                 return f"describe it in blocks: hwdesign show {name} --format blocks"
     return "describe it in blocks: hwdesign show --help"
 
