@@ -13,13 +13,13 @@ import json
 import os
 import re
 import shlex
-from importlib import resources
 from pathlib import Path
 
 from hwdesign.models import checkpoint
 from hwdesign.models.architectures import ALIASES, DEFAULTS, GIVEN, READERS
 from hwdesign.models.model import Model
 
+SHIPPED = Path(__file__).parent / "configs"
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 SIDE = re.compile(
@@ -280,11 +280,7 @@ def _load(source):
         name = source.get("_name_or_path") or source.get("model_type")
         return _model(source, name if isinstance(name, str) else "model")
     if isinstance(source, str) and source in names():
-        text = (
-            resources.files("hwdesign.models")
-            .joinpath("configs", f"{source}.json")
-            .read_text(encoding="utf-8")
-        )
+        text = (SHIPPED / f"{source}.json").read_text(encoding="utf-8")
         return _model(_parse(text, source), source)
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"source must be a dict, a path or a name, got {_shown(source)}")
@@ -365,9 +361,8 @@ def names():
     >>> "gpt2" in names()
     True
     """
-    folder = resources.files("hwdesign.models").joinpath("configs")
     return tuple(
-        sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+        sorted(f.removesuffix(".json") for f in os.listdir(SHIPPED) if f.endswith(".json"))
     )
 
 
