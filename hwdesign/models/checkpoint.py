@@ -9,6 +9,7 @@ compressed-tensors, AutoAWQ, GPTQModel (`dynamic`) and transformers, and the loa
 """
 
 import fnmatch
+import functools
 import math
 import re
 import warnings
@@ -182,7 +183,8 @@ class Rules:
         self.read, self.key = read, key
         self.entries, self.plain, self.patterns = [], {}, []
         self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
-        self.individual, self.effort = False, PLAIN_EFFORT
+        self.individual, self.numbered, self.effort = False, False, PLAIN_EFFORT
+        self.of_layer = {}
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
@@ -191,12 +193,12 @@ class Rules:
             self.used.add(entry)
             return
         self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
+        self.numbered |= any(map(str.isdigit, entry))
         if regex or entry.startswith("re:"):
             self._pattern(entry.removeprefix("re:"), value, entry)
         elif "*" in entry:
             start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry[:MOST_LETTERS])
-            texts = (f"{before}{start}{after}" for before, after in product(("", "*."), ("", ".*")))
-            self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
+            self._pattern(start, value, entry, effort=60)
         else:
             name = _canonical(entry)
             self.plain.setdefault(name, (value, entry))
@@ -204,8 +206,11 @@ class Rules:
             self.lasts.add(name.rpartition(".")[2])
 
     def _pattern(self, text, value, entry, effort=None):
-        """A pattern whose time is bounded: in it no group may be repeated."""
-        if effort is None:
+        """A name with * or, without an effort, a regular expression, whose time is bounded: in it
+        no group may be repeated.
+        """
+        wildcard = effort is not None
+        if not wildcard:
             body = text[:MOST_LETTERS].removesuffix("$").removesuffix(".*")
             digits = len(DIGITS.findall(body))
             wild = len(REPEATED.findall(body)) - digits
@@ -218,10 +223,11 @@ class Rules:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
-                self.patterns.append((re.compile(text), value, entry, only))
+                match = _wildcard(text) if wildcard else re.compile(text).match
         except (re.error, OverflowError, RecursionError, Warning):
             raise self._no_pattern(entry) from None
+        only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
+        self.patterns.append((match, value, entry, only and only[1]))
 
     def _no_pattern(self, entry):
         accepted = (
@@ -247,13 +253,19 @@ class Rules:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
         held, layer = None, ONE_LAYER.search(names[0] + ".")
-        for pattern, value, entry, only in self.patterns:
-            if only and layer and only[1] != layer[1]:  # it names another layer
-                continue
-            if (held is None or entry not in self.used) and any(map(pattern.match, whole)):
+        for match, value, entry in self._patterns_for(layer and layer[1]):
+            if (held is None or entry not in self.used) and any(map(match, whole)):
                 self.used.add(entry)
                 held = value if held is None else held
         return held
+
+    def _patterns_for(self, layer):
+        """Patterns in their order without those for another layer."""
+        if layer not in self.of_layer:
+            self.of_layer[layer] = [
+                p[:3] for p in self.patterns if not layer or p[3] in (None, layer)
+            ]
+        return self.of_layer[layer]
 
     def check(self, layers, count):
         """Refuse patterns that take too long on so many names."""
@@ -275,6 +287,21 @@ class Rules:
                 "the quantization the parameters are counted all the same",
                 entry,
             )
+
+
+def _wildcard(text):
+    """What tells whether a name with * matches a module's name, or one from a dot on or up to one.
+
+    A text that only ends with one, as most do, needs no regular expression, which takes longer.
+    """
+    if re.search(r"[*?[]", text[:-1]):
+        texts = (f"{before}{text}{after}" for before, after in product(("", "*."), ("", ".*")))
+        return re.compile("|".join(map(fnmatch.translate, texts))).match
+    return functools.partial(_stands_in, f".{text[:-1]}")
+
+
+def _stands_in(start, name):
+    return start in f".{name}"
 
 
 def _canonical(name):
@@ -360,11 +387,15 @@ def _shares(formats, blocks, hidden, kind, headed):
     for rules in formats.rules:
         each = {block: _names_to_look_at(made[block], rules) for block in made}
         rules.check(layers, sum(each[block] for block in blocks) * (1 + len(heads)))
-    per_layer = PER_LAYER.get(kind, 1)
+    per_layer, stored = PER_LAYER.get(kind, 1), {}
+    alike = not any(rules.numbered for rules in formats.rules)
     for i, block in enumerate(blocks):
-        layer = f"{word}.{i // per_layer}"
+        number = i // per_layer
+        like = len(str(number)) if alike else number  # no entry tells such layers apart
         for module in made[block]:
-            for recipe, copies in _stored(formats, module, layer, heads).items():
+            if (module, like) not in stored:
+                stored[module, like] = _stored(formats, module, f"{word}.{number}", heads)
+            for recipe, copies in stored[module, like].items():
                 found[module.part][recipe] += module.elements * copies
     for rules in formats.rules:
         for name, (recipe, _) in rules.plain.items():

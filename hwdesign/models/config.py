@@ -218,8 +218,21 @@ def _likeness(key, known):
 
 
 def _alike(key, known):
-    """Whether two keys differ by a slip of the hand: a letter or two in a long name."""
-    return abs(len(key) - len(known)) <= 2 and _likeness(key, known) >= ALIKE
+    """Whether two keys differ by a slip of the hand: a letter or two in a long name.
+
+    Letters that stand in one of them alone have no partner, so many of them settle it at once.
+    """
+    letters = len(key) + len(known)
+    if abs(len(key) - len(known)) > 2 or len(_letters(key) ^ _letters(known)) > letters * (
+        1 - ALIKE
+    ):
+        return False
+    return _likeness(key, known) >= ALIKE
+
+
+@functools.lru_cache(maxsize=4096)
+def _letters(key):
+    return frozenset(key)
 
 
 def _off(value):
