@@ -6,13 +6,11 @@ count (an expert, head, rank, layer, window, ... key) is refused: a number nobod
 silently guessed. No code of a model repository is run; the file is parsed as JSON and nothing else.
 """
 
-import difflib
 import functools
 import itertools
 import json
 import os
 import re
-import shlex
 from pathlib import Path
 
 from hwdesign.models import checkpoint
@@ -214,6 +212,8 @@ class Reader:
 
 @functools.lru_cache(maxsize=65536)
 def _likeness(key, known):
+    import difflib  # few configs need it, and it takes a millisecond
+
     return difflib.SequenceMatcher(None, key, known, autojunk=False).ratio()
 
 
@@ -326,6 +326,8 @@ def fetch_command(source):
     name = str(source)
     if not HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return None
+    import shlex
+
     folder = shlex.quote(name.partition("/")[2])
     # A pattern, since a file that is named and not there would be an error: few have a sidecar.
     return f'hf download {name} --include "*config.json" --local-dir {folder}'
@@ -443,6 +445,8 @@ def _model(values, name, *, sidecar=None, pooled=False):
     if not isinstance(kind, str) or kind not in READERS:
         key = where + "model_type" if values.get("model_type") else "model_type"
         known = sorted({*READERS, *ALIASES})
+        import difflib
+
         near = difflib.get_close_matches(str(kind)[:60], known, 4, 0.4) or ["llama", "qwen3"]
         accepted = f"one of the {len(known)} model types that are read, as {', '.join(near)}"
         raise ValueError(f"config key {key!r} must be {accepted}, got {_shown(kind)}")
