@@ -27,6 +27,8 @@ BY_HAND = {
     "deepseek_v3", "nemotron_h", "nemotron-nas", "minimax_m2", "mimo_v2_flash", "gemma4_text", "llama4_text",
 }  # fmt: skip
 SHIPPED = {name: values for name in config.names() if (values := shipped(name))["model_type"] in BY_HAND}
+# Its list of modules says nothing of the counts here, and is read for longer than all the rest.
+SHIPPED["qwen3-235b-a22b-fp8"]["quantization_config"].pop("modules_to_not_convert")
 DATA = Path(__file__).parent / "data"
 NEWER = {"MiniMaxAI--MiniMax-M2.5", "XiaomiMiMo--MiMo-V2-Flash", "google--gemma-4-26B-A4B",
          "meta-llama--Llama-4-Maverick-17B-128E-Instruct"}  # fmt: skip
@@ -49,6 +51,7 @@ CLASS = {
     "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192},
+    "nemotron_h": {"num_key_value_heads": 8},
     "gemma4_text": {"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
     "llama4_text": {"num_key_value_heads": 8, "head_dim": 128},
 }
@@ -404,7 +407,7 @@ def test_twenty_thousand_mutations_end_as_declared():
     spent = time.process_time() - start
     assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:10])
     assert set(seen) == {way.__name__ for way in WAYS} and seen["scale"] == {str, tuple}
-    assert spent < 60, f"{spent:.0f} s"  # about 10 s
+    assert spent < 60, f"{spent:.0f} s"  # about 15 s
 
 
 # Every reader: configs that transformers counted, changed so that they make no sense.
