@@ -1,8 +1,8 @@
 """Public reports of 2025 and 2026, one test a case: the product as its user runs it, held to the value that the report or a count
 by hand gives. `data/cases_2026.csv` has the address of each, its right value and how that is known.
 
-Cases are argued where they stand: C06, C08, C09, C21 and C31. The first four tell of engines that could not load shares of 192 or 96
-columns; vLLM 0.33.0 loads them, so there they cost time and are no break, and the engines that still refuse are named.
+Cases are argued where they stand: C06, C08, C09, C21 and C31. The first four tell of engines that could not load shares of 192
+or 96 columns; vLLM 0.33.0 loads them, so there they cost time and are no break, and the engines that still refuse are named.
 """
 
 import csv
