@@ -135,7 +135,7 @@ def test_c06_awq_groups_of_128(check, folder):
     on = ("--device", "H100_SXM", "--batch", "8", "--fail-on", "never")
     for tp, value in ((1, None), (2, None), (4, "768 / 4 = 192"), (8, "768 / 8 = 96")):
         report = check(where, *on, "--tp", tp)[1]
-        assert report["recipe"] == "w4a16" and report["status"] != "break"
+        assert report["recipe"].startswith("w4a16") and report["status"] != "break"
         told = [f["value"] for f in report["loads"][0]["verdicts"][1]["findings"]]
         assert told == ([value] if value else [])
     for tp in (3, 5, 6, 7):

@@ -194,7 +194,7 @@ BLOCKS = {
 WEIGHTS_ALONE = {
     "fp8_w8a16": "fp8", "fp8_block_w8a16": "fp8_128x128", "nvfp4_w4a16": "nvfp4", "mxfp4_w4a16": "mxfp4", "w4a16_row": "int4",
     "w4a16_g32": "int4_g32", "w4a16_g64": "int4_g64", "w8a16_row": "int8", "w8a16_g32": "int8_g32", "w8a16_g64": "int8_g64",
-    "w8a16_g128": "int8_g128",
+    "w8a16_g128": "int8_g128", "mxfp8_w8a16": "mxfp8", "mxfp6_w6a16": "mxfp6", "bnb4": "bnb4", "bnb4_dq": "bnb4_dq",
 }  # fmt: skip
 
 
@@ -229,6 +229,10 @@ def test_recipes_and_rates():
         "mxfp4_w4a8": ("mxfp4", "mxfp8", "bf16", "fp8", "mxfp8"),
         "mxfp8": ("mxfp8", "mxfp8", "bf16", "fp8", "mxfp8"),
         "int8": ("int8", "int8", "bf16", "bf16", "int8"),
+        "w4a8": ("int4_g128", "int8", "bf16", "bf16", "int8"),
+        "w4afp8": ("int4_g128", "fp8", "bf16", "fp8", "fp8"),
+        "nvfp4_w4a8": ("nvfp4", "fp8", "bf16", "fp8", "fp8"),
+        "mxfp6": ("mxfp6", "mxfp8", "bf16", "fp8", "mxfp8"),
         **{name: (weights, *["bf16"] * 4) for name, weights in WEIGHTS_ALONE.items()},
     }
     assert {n: p.rate for n, p in hw.PRECISIONS.items() if p.rate != n} == {

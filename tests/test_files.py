@@ -9,7 +9,7 @@ import pytest
 
 import hwdesign as hw
 from hwdesign.advice.case import as_model, config_path
-from hwdesign.models import checkpoint, config
+from hwdesign.models import config, module_rules, quantization_methods
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 8,
          "num_key_value_heads": 2, "vocab_size": 100}  # fmt: skip
@@ -132,11 +132,12 @@ def test_compressed_tensors_with_regular_expressions():
 
 @pytest.mark.parametrize(
     ("method", "bits", "size", "recipe", "bits_each"),
-    [("gptq", 4, 128, "w4a16", 4 + 16 / 128), ("awq", 4, 64, "w4a16_g64", 4.25), ("gptq", 4, 32, "w4a16_g32", 4.5),
-     ("gptq", 4, -1, "w4a16_row", 4), ("gptq", 8, 128, "w8a16_g128", 8.125), ("awq", 8, 64, "w8a16_g64", 8.25),
-     ("gptq", 8, 32, "w8a16_g32", 8.5), ("gptq", 8, -1, "w8a16_row", 8)],
+    [("gptq", 4, 128, "w4a16_g128_zp", 4 + 20 / 128), ("awq", 4, 64, "w4a16_g64_zp", 4 + 20 / 64),
+     ("gptq", 4, 32, "w4a16_g32_zp", 4 + 20 / 32), ("gptq", 4, -1, "w4a16_row", 4), ("gptq", 8, 128, "w8a16_g128_zp", 8.1875),
+     ("awq", 8, 64, "w8a16_g64_zp", 8 + 24 / 64), ("gptq", 8, 32, "w8a16_g32_zp", 8.75), ("gptq", 8, -1, "w8a16_row", 8),
+     ("gptq", 2, 16, "w2a16_g16_zp", 2 + 18 / 16), ("gptq", 3, 256, "w3a16_g256_zp", 3 + 19 / 256)],
 )  # fmt: skip
-def test_integers_in_groups_with_a_scale_of_16_bits(method, bits, size, recipe, bits_each):
+def test_integers_in_groups_with_a_scale_of_16_bits_and_a_zero_point(method, bits, size, recipe, bits_each):
     model = quantized(quant_method=method, bits=bits, group_size=size)
     assert model.quantization == recipe
     matrices = 4 * (64 * 96 + 64 * 64 + 3 * 64 * 96)  # qkv 64 + 2 x 16, output, gate, up, down
@@ -160,7 +161,7 @@ def group(inputs=True, **weights):
         ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
         ({"quant_algo": "FP8", "producer": {"name": "modelopt"}, "config_groups": {"g": {}}}, "fp8"),  # Qwen3-32B-FP8-Static
-        *(({"quant_method": "modelopt", "quant_algo": algo}, recipe) for algo, recipe in checkpoint.ALGORITHMS.items()),
+        *(({"quant_method": "modelopt", "quant_algo": algo}, recipe) for algo, recipe in quantization_methods.ALGORITHMS.items()),
         ({"config_groups": {"g": group()}}, "fp8"),
         ({"config_groups": {"g": group(inputs=False)}}, "fp8_w8a16"),
         ({"config_groups": {"g": group(strategy="block", block_structure=[128, 128])}}, "fp8_block"),
@@ -182,13 +183,25 @@ def test_formats_by_name(said, recipe):
 
 @pytest.mark.parametrize(
     "said",
-    [group(num_bits=3), group(num_bits=8, strategy="block", block_structure=[64, 64]), group(num_bits=4, type="int"),
-     {**group(num_bits=4, group_size=16), "input_activations": {"num_bits": 8, "type": "float"}}, {"weights": {}},
-     group(False, group_size=8, strategy=None)],
+    [group(num_bits=3), group(num_bits=8, strategy="block", block_structure=[64, 64]),
+     {**group(num_bits=4, group_size=16), "input_activations": {"num_bits": 8, "type": "float"}},
+     group(False, group_size=8, strategy=None), group(num_bits=5, type="int", strategy="token")],
 )  # fmt: skip
 def test_groups_in_a_format_that_is_not_known(said):
-    with pytest.raises(ValueError, match="'quantization_config.config_groups.g.weights' must be 8 or 4 bits of type float"):
-        quantized(quant_method="compressed-tensors", config_groups={"g": said})
+    model = quantized(quant_method="compressed-tensors", config_groups={"g": said})
+    assert model.parameters == config.load(LLAMA).parameters and model.quantization is None
+    assert model.bytes_unknown.startswith("quantization_config.config_groups.g.weights in ")
+    with pytest.raises(ValueError, match="recipe must be given, since .* not known: quantization_config.config_groups.g.weights"):
+        model.weight_bytes()
+    assert sum(model.weight_bytes("bf16").values()) == 2 * model.parameters
+
+
+@pytest.mark.parametrize(
+    "weights", [{}, {"num_bits": "8", "type": "int"}, {"num_bits": 8, "type": "fixed"}, {"num_bits": 99, "type": "int"}]
+)
+def test_groups_that_say_nothing_are_refused(weights):
+    with pytest.raises(ValueError, match="config_groups.g.weights' must be an object with num_bits from 1 to 16"):
+        quantized(quant_method="compressed-tensors", config_groups={"g": {"weights": weights}})
 
 
 @pytest.mark.parametrize(
@@ -221,7 +234,7 @@ ATTENTION, FFN = 4 * (64 * 96 + 64 * 64), 4 * 3 * 64 * 96  # elements of LLAMA i
         (["re:.*\\.(?:0|2)\\.mlp\\.down_proj$"], 0, 2 / 12),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("key", checkpoint.LISTS)
+@pytest.mark.parametrize("key", module_rules.LISTS)
 def test_what_is_excluded_is_counted_where_it_is(key, entries, attention, ffn):
     model = quantized(quant_method="fp8", **{key: entries})
     for part, share in (("attention", attention), ("ffn", ffn)):
@@ -240,7 +253,7 @@ def test_experts_one_by_one():
     model = quantized(MOE, quant_method="fp8", ignore=["model.layers.0.mlp.experts.1.up_proj", "model.layers.1.mlp.experts"])
     assert dict(stored(model, "experts"))["bf16"] == pytest.approx((1 / 12 + 1) / 4)
     assert stored(quantized(MOE, quant_method="awq", bits=4, group_size=128, modules_to_not_convert=["gate"]), "experts") == [
-        ("w4a16", 1.0)
+        ("w4a16_g128_zp", 1.0)
     ]
 
 
@@ -249,7 +262,7 @@ def test_rules_of_gptqmodel():
     dynamic = {"-:.*self_attn.*": {}, r"+:model\.layers\.0\.mlp": {"bits": 8}, r".*layers\.[01]\.mlp": {"group_size": 32}}
     model = quantized(quant_method="gptq", bits=4, group_size=128, dynamic=dynamic)
     assert stored(model, "attention") == [("bf16", 1.0)]
-    assert dict(stored(model, "ffn")) == {"w4a16": 0.5, "w8a16_g128": 0.25, "w4a16_g32": 0.25}
+    assert dict(stored(model, "ffn")) == {"w4a16_g128_zp": 0.5, "w8a16_g128_zp": 0.25, "w4a16_g32_zp": 0.25}
 
 
 def test_groups_of_modules():
@@ -328,7 +341,7 @@ def test_config_and_sidecar_must_agree(tmp_path):
     with pytest.raises(ValueError, match="'quantization_config' and hf_quant_config.json must agree .* got fp8 and nvfp4"):
         config.load(where)
     (where / SIDECAR).write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="hf_quant_config.json: quant_method' must be fp8, .* got nothing"):
+    with pytest.raises(ValueError, match="hf_quant_config.json: quant_method' must be one of fp8, .* got nothing"):
         config.load(where)
     (where / SIDECAR).write_text("[", encoding="utf-8")
     with pytest.raises(ValueError, match="'hf_quant_config.json' must be JSON"):
@@ -464,7 +477,6 @@ def test_a_config_of_15_megabytes_takes_seconds(tmp_path):
         ("re:" + ".*" * 30 + "z", "fewer names or simpler patterns"),
         ("re:" + "[a-z]?" * 40 + "9", "fewer names or simpler patterns"),
         ("*a" * 10**4, "that repeat no group"),
-        ("model.layers.0.self_attm", "names of modules of the model"),
     ],
     ids=lambda text: text[:20],
 )
@@ -473,6 +485,13 @@ def test_patterns_that_never_end_are_refused_at_once(entry, says):
     with pytest.raises(ValueError, match=r"config key 'quantization_config.ignore' must be [^\n]*\Z") as error:
         quantized(quant_method="fp8", ignore=[entry])
     assert says in str(error.value) and len(str(error.value)) < 500 and time.process_time() - start < 1
+
+
+def test_a_list_that_names_no_module_leaves_the_bytes_unknown():
+    model = quantized(quant_method="fp8", ignore=["model.layers.0.self_attm"])
+    assert model.parameters == config.load(LLAMA).parameters and (model.quantization, model.formats) == (None, ())
+    assert re.fullmatch(r"config key 'quantization_config.ignore' must be names of modules .*, got 'model.layers.0.self_attm'",
+                        model.bytes_unknown)  # fmt: skip
 
 
 # Slips of the hand.

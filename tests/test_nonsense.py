@@ -114,7 +114,7 @@ CALLS = {
                       "value_weight": True, "indexer": INDEXER},
     "Model": {"name": "x", "hidden_size": 64, "vocab_size": 100, "blocks": (BLOCK,), "tied_embeddings": False,
               "positions": 0, "norm_bias": False, "embedding_norm": False, "final_norm": True, "head_bias": False,
-              "lm_head": True, "labels": 0, "quantization": "fp8",
+              "lm_head": True, "labels": 0, "quantization": "fp8", "quant_method": "fp8", "bytes_unknown": None,
               "formats": (("ffn", (("bf16", 0.75), ("fp8", 0.25))),), "kv_cache": "fp8", "max_positions": 4096,
               "left_out": ("a tower",), "closing": (VECTOR,)},
     "Model.from_config": {"source": "gpt2"},

@@ -9,7 +9,7 @@ from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_html import page
 from hwdesign.advice.report_sarif import sarif
 from hwdesign.advice.report_text import markdown, text
-from hwdesign.catalogue.precision import PRECISIONS, RECIPES
+from hwdesign.catalogue.precision import INTEGERS, PRECISIONS, RECIPES
 from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.timing.bounds import BOUNDS
 from hwdesign.timing.estimate import TERMS
@@ -59,7 +59,7 @@ def schema():
     sizes = parts["model"]["properties"]
     sizes |= {name: {"$ref": "#/$defs/sizes"} for name in SIZE_NAMES}
     parts["model"]["required"] = list(sizes)
-    parts["recipe"]["enum"] = list(RECIPES)
+    parts["recipe"]["anyOf"] = [{"enum": list(RECIPES)}, {"pattern": f"^{INTEGERS.pattern}$"}]
     parts["cache"]["enum"] = list(PRECISIONS)
     parts["term"]["properties"]["name"]["enum"] = list(TERMS)
     parts["term"]["properties"]["bound"]["enum"] = list(BOUNDS)

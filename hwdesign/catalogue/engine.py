@@ -8,6 +8,7 @@ another tool). Nothing was run.
 """
 
 import csv
+import fnmatch
 import functools
 from dataclasses import dataclass
 from importlib import resources
@@ -16,7 +17,7 @@ from hwdesign._check import check_fields, choice, listed, single
 from hwdesign.catalogue.precision import BF16, FP8, RECIPES
 
 TEXTS = ("label", "version", "mxfp4", "extra_layers", "cut_option", "latent_fp8_option")
-LISTS = ("low_cache", "latent_fp8_devices")
+LISTS = ("low_cache", "not_loaded", "latent_fp8_devices")
 ALIASES = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 
 
@@ -37,6 +38,9 @@ class Engine:
         Share of what is then free that it gives to the cache [dimensionless].
     low_cache : tuple of str
         Recipes with which it stores the cache in FP8 though the checkpoint names no format.
+    not_loaded : tuple of str
+        Checkpoints that it does not load: methods as a quantization config names them, or a method,
+        a colon and a pattern of recipes, as in "gptq:w3*".
     mxfp4 : str
         Recipe in which it runs a checkpoint in MXFP4 where the device has the math.
     extra_layers : str
@@ -63,6 +67,7 @@ class Engine:
     memory_fixed: tuple = ((0.0, 0.0),)  # [byte]
     cache_share: float = 1.0
     low_cache: tuple[str, ...] = ()
+    not_loaded: tuple[str, ...] = ()
     mxfp4: str = "mxfp4"
     extra_layers: str = "first"
     cut_option: str = ""
@@ -89,6 +94,18 @@ class Engine:
     def default_cache(self, recipe_name):
         """Format of the cache with a recipe, where neither a user nor the checkpoint names one."""
         return FP8 if recipe_name in self.low_cache else BF16
+
+    def does_not_load(self, method, recipe_name):
+        """Why it does not load what a method wrote in a recipe, in words; None where it does.
+
+        >>> engine("vllm").does_not_load("mlx", "w4a16_g64_zp16")
+        'vLLM 0.33.0 loads no checkpoint of mlx in w4a16_g64_zp16'
+        """
+        for pattern in self.not_loaded:
+            name, _, recipes = pattern.partition(":")
+            if name == method and fnmatch.fnmatchcase(recipe_name, recipes or "*"):
+                return f"{self.title} loads no checkpoint of {method} in {recipe_name}"
+        return None
 
     def cache_room(self, capacity, held):
         """What it leaves to the cache on a device of this capacity [byte], beside weights and

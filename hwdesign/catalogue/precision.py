@@ -4,9 +4,12 @@ model.
 Sources: IEEE 754-2019 (binary32, binary16); OCP 8-bit Floating Point Specification 1.0; OCP
 Microscaling Formats (MX) 1.0 for MXFP8 and MXFP4; NVIDIA, "Introducing NVFP4" (2025) for NVFP4;
 DeepSeek-V3 technical report (2024) for the FP32 scales of 1 x 128 and 128 x 128 blocks. Read
-2026-11-29.
+2026-11-29. What integers in groups keep beside the elements: compressed-tensors 0.20.1,
+bitsandbytes 0.50.2 and MLX 0.32.4, by storing matrices with them. Read 2026-12-01.
 """
 
+import functools
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -27,8 +30,8 @@ class Precision:
         Bits of one element [bit].
     block : tuple of int
         Shape of the block that shares one scale [element]; empty for a format without block scales.
-    scale_bits : int
-        Bits of one block scale [bit].
+    scale_bits : float
+        Bits of one block scale, of its zero point and of a scale of scales [bit].
     rate : str
         The row of the device catalogue whose peak its multiplications reach.
 
@@ -47,7 +50,7 @@ class Precision:
     label: str
     bits: int  # [bit]
     block: tuple[int, ...] = ()  # [element]
-    scale_bits: int = 0  # [bit]
+    scale_bits: float = 0  # [bit]
     rate: str
 
     def __post_init__(self):
@@ -91,16 +94,42 @@ INT8 = Precision(name="int8", label="INT8", bits=8, rate="int8")  # a scale for 
 INT4 = Precision(name="int4", label="INT4", bits=4, rate="int4")  # a scale for each row
 
 
-def _grouped(bits, size):
-    """Integers with an FP16 scale for each group of a row."""
-    name, label = f"int{bits}_g{size}", f"INT{bits} g{size}"
+INTEGER_BITS = range(2, 9)  # [bit]
+MOST_GROUPED = 65536  # elements of a group [element]
+# What may follow the size of a group: its name -> how a zero is kept beside the scale.
+ZEROS = {
+    "": "a scale alone",
+    "_zp": "a zero point in as many bits as an element",
+    "_zp16": "a zero point or bias in 16 bits",
+    "_i8": "each element in a byte of its own",
+}
+
+
+@functools.cache
+def _grouped(bits, size, zero=""):
+    """Integers with a scale of 16 bits for each group of a row, and a zero point where one is kept;
+    without a size one scale a row, which is not counted per element.
+    """
+    name = f"int{bits}{f'_g{size}' if size else ''}{zero}"
+    label = f"INT{bits}{f' g{size}' if size else ''}{f' ({ZEROS[zero]})' if zero else ''}"
+    scale = 16 + {"_zp": bits, "_zp16": 16}.get(zero, 0) if size else 0
     return Precision(
-        name=name, label=label, bits=bits, block=(1, size), scale_bits=16, rate=f"int{bits}"
+        name=name,
+        label=label,
+        bits=8 if zero == "_i8" else bits,
+        block=(1, size) if size else (),
+        scale_bits=scale,
+        rate=f"int{bits}",
     )
 
 
 INT4_G32, INT4_G64, INT4_G128 = (_grouped(4, size) for size in (32, 64, 128))
 INT8_G32, INT8_G64, INT8_G128 = (_grouped(8, size) for size in (32, 64, 128))
+# bitsandbytes in 4 bits (NF4 or FP4): an FP32 scale a block of 64, or with double quantization one
+# of 8 bits, and one of FP32 for 256 of those.
+BNB4 = Precision(name="bnb4", label="4 bit g64", bits=4, block=(1, 64), scale_bits=32, rate="int4")
+BNB4_DQ = replace(BNB4, name="bnb4_dq", label="4 bit g64 twice", scale_bits=8 + 32 / 256)
+MXFP6 = Precision(name="mxfp6", label="MXFP6", bits=6, block=(1, 32), scale_bits=8, rate="fp8")
 
 PRECISIONS = {
     p.name: p
@@ -207,8 +236,86 @@ RECIPES = {
         _recipe("w8a16_g64", INT8_G64, BF16, BF16, BF16, BF16),
         _recipe("w8a16_g128", INT8_G128, BF16, BF16, BF16, BF16),
         _recipe("w8a16_row", INT8, BF16, BF16, BF16, BF16),
+        _recipe("mxfp8_w8a16", MXFP8, BF16, BF16, BF16, BF16),
+        _recipe("mxfp6_w6a16", MXFP6, BF16, BF16, BF16, BF16),
+        _recipe("bnb4", BNB4, BF16, BF16, BF16, BF16),
+        _recipe("bnb4_dq", BNB4_DQ, BF16, BF16, BF16, BF16),
+        # Weights of fewer bits than the inputs they are multiplied with.
+        _recipe("w4a8", INT4_G128, INT8, BF16, BF16, INT8),
+        _recipe("w4afp8", INT4_G128, FP8, BF16, FP8, FP8),
+        _recipe("nvfp4_w4a8", NVFP4, FP8, BF16, FP8, FP8),
+        _recipe("mxfp6", MXFP6, MXFP8, BF16, FP8, MXFP8),
     )
 }
+# Integers in groups go by the bits of weights and inputs, the size of a group and what is kept
+# beside a scale, as in w3a16_g64_zp; a group over the whole row is called row.
+INTEGERS = re.compile(r"w([2-8])a(4|8|16|fp8)(?:_g([1-9]\d{0,5})|_row)(_zp16|_zp|_i8)?", re.A)
+INPUTS = {"4": INT4, "8": INT8, "16": BF16, "fp8": FP8}
+SHORT = {"w4a16_g128": "w4a16", "w4a8_g128": "w4a8", "w4afp8_g128": "w4afp8", "w8a8_row": "int8"}
+
+
+def integer_recipe(bits, size, inputs="16", zero=""):
+    """Name of the recipe of integers in groups.
+
+    Parameters
+    ----------
+    bits : int
+        Bits of a weight [bit], 2 to 8.
+    size : int or None
+        Elements that share a scale [element]; None for a whole row.
+    inputs : str
+        Bits of the inputs [bit]: "16", "8" and "4" (integers), or "fp8".
+    zero : str
+        What is kept besides, as in `ZEROS`.
+
+    Returns
+    -------
+    str
+        A name that `recipe` takes; weights and inputs are in [byte per element].
+
+    Raises
+    ------
+    ValueError
+        If there is no such recipe.
+
+    Notes
+    -----
+    Source: see the head of this module.
+
+    Examples
+    --------
+    >>> integer_recipe(4, 128), integer_recipe(3, 64, zero="_zp"), integer_recipe(8, None, "8")
+    ('w4a16', 'w3a16_g64_zp', 'int8')
+    """
+    zero = "" if zero.startswith("_zp") and not size else zero
+    name = f"w{bits}a{inputs}_{f'g{size}' if size else 'row'}{zero}"
+    return named_recipe("recipe", SHORT.get(name, name)).name
+
+
+@functools.cache
+def _integers(name):
+    """The recipe that a name of the form `INTEGERS` stands for, None for another name."""
+    found = INTEGERS.fullmatch(name)
+    if not found or int(found[3] or 0) > MOST_GROUPED or (found[2] == "4" < found[1]):
+        return None
+    if not found[3] and (found[4] or "").startswith("_zp"):
+        return None
+    name = SHORT.get(name, name)
+    if name in RECIPES:
+        return RECIPES[name]
+    weights = _grouped(int(found[1]), int(found[3] or 0), found[4] or "")
+    inputs = INPUTS[found[2]]
+    cache = FP8 if inputs is FP8 else BF16
+    return _recipe(name, weights, inputs, BF16, cache, inputs)
+
+
+def _weight_only(form):
+    """The same weights, multiplied in BF16; None where engines have no such kernel."""
+    full = {short: name for name, short in SHORT.items()}.get(form.name, form.name)
+    if form.name not in ("int8", "bf16") and (found := INTEGERS.fullmatch(full)):
+        return _integers(full.replace(f"a{found[2]}", "a16", 1))
+    name = form.name.partition("_w4a8")[0]
+    return RECIPES.get(f"{name}_w{form.weights.bits}a16")
 
 
 def multiplied(recipe, device_peaks):
@@ -246,13 +353,13 @@ def multiplied(recipe, device_peaks):
         raise ValueError(f"device_peaks must be a collection of rates, got {shown(device_peaks)}")
     if form.math.rate in device_peaks:
         return form
-    name = f"{form.name}_w{form.weights.bits}a16"
-    if name not in RECIPES or "bf16" not in device_peaks:
+    alone = _weight_only(form)
+    if alone is None or "bf16" not in device_peaks:
         raise ValueError(
             f"recipe must multiply in a format of the device ({', '.join(device_peaks)}), or store "
             f"weights that engines expand to BF16, got {form.name!r}"
         )
-    return replace(RECIPES[name], kv_cache=form.kv_cache)
+    return replace(alone, kv_cache=form.kv_cache)
 
 
 def precision(precision):
@@ -303,8 +410,8 @@ def recipe(recipe):
     ----------
     recipe : str or Recipe
         "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp8", "int8", "table2"; weights alone low:
-        "w4a16" (INT4 in groups of 128) and the others of `RECIPES` whose names end in a16, or in
-        the size of a group.
+        "w4a16" (INT4 in groups of 128) and the others of `RECIPES` whose names end in a16; and any
+        integers in groups by the form of `INTEGERS`, as "w3a16_g64_zp".
 
     Returns
     -------
@@ -340,4 +447,6 @@ def named_recipe(name, value):
     """
     if isinstance(value, Recipe):
         return value
+    if isinstance(value, str) and (found := _integers(value.strip().lower())):
+        return found
     return choice(name, value, RECIPES, normal=str.lower)

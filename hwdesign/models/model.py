@@ -25,7 +25,13 @@ from hwdesign._check import (
     single,
     whole,
 )
-from hwdesign.catalogue.precision import BF16, PRECISIONS, RECIPES, named_precision
+from hwdesign.catalogue.precision import (
+    BF16,
+    PRECISIONS,
+    RECIPES,
+    named_precision,
+    named_recipe,
+)
 from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
@@ -63,6 +69,11 @@ class Model:
     formats : tuple of (str, tuple of (str, float))
         For each part that the checkpoint stores otherwise than `quantization` says: the part, and
         for each of its recipes the share of its matrices [dimensionless]; the shares add up to 1.
+    quant_method : str or None
+        What converted the checkpoint, as its config names it; None where nothing did.
+    bytes_unknown : str or None
+        Why nobody can tell from the config what the weights take as they are stored; None where
+        that is known.
     kv_cache : str or None
         Format of the cache that the checkpoint names, None where it names none.
     max_positions : int or None
@@ -103,6 +114,8 @@ class Model:
     labels: int = 0  # [element]
     quantization: str | None = None
     formats: tuple = ()
+    quant_method: str | None = None
+    bytes_unknown: str | None = None
     kv_cache: str | None = None
     max_positions: int | None = None  # [token]
     left_out: tuple[str, ...] = ()
@@ -119,7 +132,15 @@ class Model:
         if not blocks:
             raise ValueError("blocks must be a list of at least one Block, got none")
         if self.quantization is not None:
-            choice("quantization", self.quantization, RECIPES)
+            named_recipe("quantization", self.quantization)
+        for name in ("quant_method", "bytes_unknown"):
+            if getattr(self, name) is not None:
+                check_fields(self, texts=(name,))
+        if self.bytes_unknown and self.quantization:
+            raise ValueError(
+                f"bytes_unknown must be None with quantization {self.quantization!r}, got "
+                f"{shown(self.bytes_unknown)}"
+            )
         if self.kv_cache is not None:
             choice("kv_cache", self.kv_cache, PRECISIONS)
         if self.max_positions is not None:
@@ -246,12 +267,18 @@ class Model:
         [('fp8', 1.0)]
         """
         choice("part", part, PARTS)
-        main = RECIPES[self.quantization or "bf16"]
+        if recipe is None and self.bytes_unknown:
+            raise ValueError(
+                "recipe must be given, since the bytes of the checkpoint are not known: "
+                f"{self.bytes_unknown}"
+            )
+        main = named_recipe("quantization", self.quantization or "bf16")
         asked = main if recipe is None else as_recipe(recipe)
         own = dict(self.formats) if asked.weights == main.weights else {}
         if part in own:
             return tuple(
-                (asked if name == main.name else RECIPES[name], share) for name, share in own[part]
+                (asked if name == main.name else as_recipe(name), share)
+                for name, share in own[part]
             )
         return ((asked if part in QUANTIZED else RECIPES["bf16"], 1.0),)
 
@@ -260,6 +287,11 @@ class Model:
         the rest in BF16.
 
         Without a recipe the checkpoint's is used, else BF16.
+
+        Raises
+        ------
+        ValueError
+            Without a recipe, if `bytes_unknown` says that the checkpoint's bytes are not known.
         """
         size = {}
         for part in PARTS:
@@ -267,7 +299,8 @@ class Model:
             size[part] = sum(share * stored.weights.bytes for stored, share in formats)
         out = dict.fromkeys(PARTS, 0.0)
         for w in self.weights:
-            out[w.part] += w.stored * w.elements * (size[w.part] if w.matmul else BF16.bytes)
+            matrix = w.matmul or (w.part == "embedding" and w.k > 1)
+            out[w.part] += w.stored * w.elements * (size[w.part] if matrix else BF16.bytes)
         return {part: n for part, n in out.items() if n}
 
     def kv_bytes_per_token(self, precision="bf16"):
@@ -350,9 +383,9 @@ def _checked_formats(formats, quantization):
     except (TypeError, ValueError):
         raise ValueError(f"formats must be {like}, got {shown(formats)}") from None
     for part, shares in found:
-        choice("formats", part, TERM_OF)
+        choice("formats", part, (*TERM_OF, "embedding"))
         for name, _ in shares:
-            choice("formats", name, RECIPES)
+            named_recipe("formats", name)
         whole_part = abs(sum(share for _, share in shares) - 1) < 1e-9
         if not whole_part or min(share for _, share in shares) <= 0:
             raise ValueError(f"formats must be {like}, got {shown(formats)}")

@@ -54,9 +54,10 @@ def sheet(model):
             include_embedding=False
         ),
         "parameters_by_part": model.parameters_by_part(),
-        "checkpoint_format": model.quantization or "bf16",
+        "checkpoint_format": None if model.bytes_unknown else model.quantization or "bf16",
         "checkpoint_formats": {part: dict(shares) for part, shares in model.formats},
-        "weight_bytes": sum(model.weight_bytes().values()),
+        "weight_bytes": None if model.bytes_unknown else sum(model.weight_bytes().values()),
+        "weight_bytes_unknown": model.bytes_unknown,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(),
         "indexer_bytes_per_token_bf16": model.indexer_bytes_per_token(),
         "kv_bytes_bf16": {
@@ -118,8 +119,7 @@ def sheet_text(model, width=28):
     lines += [
         f"active, with input embedding   {s['active_parameters_with_input_embedding']:>16,}",
         f"active, without input embedding{s['active_parameters_without_input_embedding']:>16,}",
-        f"weights as stored ({s['checkpoint_format']}): {fmt(s['weight_bytes'], 'byte', digits=4)}",
-        *_stored_otherwise(s),
+        *_stored(s),
         f"KV cache a token (BF16): {s['kv_bytes_per_token_bf16']:,.0f} byte",
         *_indexers(s),
         f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
@@ -146,6 +146,14 @@ def _indexers(s):
     """A line about the caches of indexers, as a list."""
     kept = s["indexer_bytes_per_token_bf16"]
     return [f"indexer cache a token (BF16): {kept:,.0f} byte"] if kept else []
+
+
+def _stored(s):
+    """Lines about the weights as they are stored, as a list."""
+    if s["weight_bytes_unknown"]:
+        return [f"weights as stored: not known, {s['weight_bytes_unknown']}"]
+    size = fmt(s["weight_bytes"], "byte", digits=4)
+    return [f"weights as stored ({s['checkpoint_format']}): {size}", *_stored_otherwise(s)]
 
 
 def _stored_otherwise(s):

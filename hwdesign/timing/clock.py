@@ -27,6 +27,7 @@ BY_RATE = {
     "fp8": "fp8",
     "int8": "fp8",
     "fp4": "nvfp4",
+    "int4": "nvfp4",
 }  # format whose constants another recipe takes
 IDEAL_BYTES = {  # what a GPU sends at least; the rest sends its elements
     "all-reduce": collectives.all_reduce_bytes,
@@ -96,7 +97,7 @@ class Clock:
             return recipe.name, ()
         rate = recipe.math.rate
         if rate == "fp8":  # of FP4 weights on FP8 activations the FP4 kernels are the nearest
-            rate = recipe.weights.rate
+            rate = recipe.weights.rate if recipe.weights.rate in BY_RATE else rate
         near = choice("recipe", rate, BY_RATE)
         return near, (f"recipe {recipe.name} takes the constants of {near}",)
 

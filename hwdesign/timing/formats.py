@@ -12,6 +12,7 @@ from hwdesign.catalogue.precision import precision as as_precision
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.model import need_model
 
+NOT_KNOWN = "what the checkpoint stores is not known from its config"
 ORIGINS = ("option", "checkpoint", "engine", "default")
 
 
@@ -74,7 +75,8 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
     Raises
     ------
     ValueError
-        If a name is unknown, or neither the device nor a kernel for stored weights runs the recipe.
+        If a name is unknown, neither the device nor a kernel for stored weights runs the recipe, or
+        without a recipe the engine does not load the checkpoint or nobody knows what it stores.
 
     Notes
     -----
@@ -93,7 +95,11 @@ def engine_formats(model, device, engine, *, recipe=None, cache=None):
     own = need_model(model).quantization
     if recipe is not None:
         stored, recipe_from = as_recipe(recipe), "option"
+    elif model.bytes_unknown:
+        raise ValueError(f"recipe must be given, since {NOT_KNOWN}: {model.bytes_unknown}")
     elif own:
+        if refused := engine.does_not_load(model.quant_method, own):
+            raise ValueError(f"recipe must be given, that of the checkpoint to serve: {refused}")
         stored, recipe_from = as_recipe(own), "checkpoint"
     else:
         stored, recipe_from = RECIPES["bf16"], "default"
