@@ -1,5 +1,6 @@
 """What pages say about the configs that are read is so: how many model types, and that every other one is refused by name."""
 
+import csv
 import json
 import re
 
@@ -53,3 +54,15 @@ def test_every_type_that_is_counted_has_a_reader_and_any_other_is_refused_by_its
         with pytest.raises(ValueError, match=rf"'model_type' must be one of the {len(TYPES)} model types") as error:
             config.load({"model_type": kind, "hidden_size": 64})
         assert repr(kind) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_glossary_has_the_kinds_of_blocks_that_a_sheet_prints():
+    data = ROOT / "tests" / "data"
+    rows = csv.DictReader((data / "class_defaults_2026.csv").open(encoding="utf-8"))
+    configs = [json.loads(row["config"]) for row in rows] + sorted((data / "configs_2026").glob("*.json"))
+    parts = {part for source in configs for block in config.load(source).blocks for part in block.kind.split(" + ")}
+    kinds = {re.sub(r",? (window|top|\d).*", "", kind) for part in parts for kind in part.split(" beside ")} - {"dense"}
+    page = (ROOT / "book" / "glossary.md").read_text(encoding="utf-8")
+    assert len(kinds) > 12 and not [kind for kind in sorted(kinds) if f"\n\n{kind}\n  " not in page]
+    terms = re.findall(r"\n\n(\S.*)\n  ", page)
+    assert terms == sorted(terms, key=str.lower) and {"hyper-connections", "latent experts", "prediction layer"} <= set(terms)
