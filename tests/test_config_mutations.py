@@ -51,7 +51,7 @@ CLASS = {
     "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192},
-    "nemotron_h": {"num_key_value_heads": 8},
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
     "gemma4_text": {"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
     "llama4_text": {"num_key_value_heads": 8, "head_dim": 128},
 }

@@ -374,5 +374,6 @@ ALIASES, GIVEN = {}, {}
 _LFM2 = {"num_key_value_heads": 8, "tie_word_embeddings": True}
 DEFAULTS = {
     **dict.fromkeys(("lfm2", "lfm2_moe"), _LFM2),
-    **dict.fromkeys(("nemotron_h", "falcon_h1", "bamba", "jamba"), {"num_key_value_heads": 8}),
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
+    **dict.fromkeys(("falcon_h1", "bamba", "jamba"), {"num_key_value_heads": 8}),
 }
