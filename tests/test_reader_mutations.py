@@ -139,8 +139,8 @@ RELATED = {
 # Missing, they make no other count: what is left out, and the longest context, are not known then.
 UNKNOWN = {"max_position_embeddings", "n_positions", "num_nextn_predict_layers"}
 # Lists and objects that change no count; the blocks of a prediction layer may change what is said to be left out.
-LOOSE = {"rope_scaling", "rope_parameters", "architectures", "mtp_layers_block_type", "eos_token_id", "label2id", "id2label",
-         "time_step_limit"}  # fmt: skip
+LOOSE = {"rope_scaling", "rope_parameters", "architectures", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
+         "eos_token_id", "label2id", "id2label", "time_step_limit"}  # fmt: skip
 TOGETHER = {"use_bias": "mamba_proj_bias", "mamba_proj_bias": "use_bias", "sliding_window": "sliding_window_size"}  # one thing
 NONSENSE = (-1, -(10**30), 10**30, 10**5000, 8.5, math.nan, math.inf, "8", "many", ["8"], [None], [[1], {}], {"8": 8}, {"a": [1]})
 FAMILIES = (
@@ -203,7 +203,7 @@ def idle(kind, key, value):
 
 def nonsense(rng, kind, c):
     key = pick(rng, c)
-    allowed = ("same",) if idle(kind, key, c[key]) else ()
+    allowed = ("same", "other") if key in LOOSE else ("same",) if idle(kind, key, c[key]) else ()
     return Mutation({**c, key: rng.choice(NONSENSE)}, {key}, allowed)
 
 
