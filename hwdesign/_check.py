@@ -2,7 +2,6 @@
 accepted.
 """
 
-import difflib
 from collections.abc import Mapping
 from numbers import Number
 
@@ -213,6 +212,8 @@ def choice(name, value, known, *, normal=str):
     if isinstance(key, str) and key in known:
         return known[key] if isinstance(known, Mapping) else key
     likely = key[:40] if isinstance(key, str) else ""
+    import difflib  # takes a millisecond, and only an error needs it
+
     near = difflib.get_close_matches(likely, [str(k) for k in known], n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(

@@ -3,23 +3,19 @@
 """
 
 import argparse
+import gc
 import json
 import os
 import re
-import shutil
 import sys
 import warnings
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import hwdesign
-from hwdesign.advice.safe import visible
-from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.engine import engine_names
-from hwdesign.catalogue.precision import named_precision
-from hwdesign.models import config
 from hwdesign.units import fmt
+
+# A module that one command needs is imported there, so that `show` starts without the others'.
 
 WAYS = {
     "tp": "ways of tensor parallelism",
@@ -27,6 +23,12 @@ WAYS = {
     "dp": "data-parallel groups of attention",
     "ep": "ways in which the experts are spread over these GPUs",
     "pp": "pipeline stages, also with --attention and --ffn",
+}
+HELP = {
+    "show": "the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
+    "check": "the design checklist: a verdict of each guideline on a model, with costs and fixes",
+    "diff": "what differs between two configs, or two reports of check, and which verdicts change",
+    "measure": "time GEMMs, copies and attention on this machine",
 }
 REPEATED = ("load", "measured")  # options that may stand several times
 CHOICES = (
@@ -66,7 +68,20 @@ def main(arguments=None):
     >>> main(["show", "no-such.json"])
     2
     """
-    chosen = _parser().parse_args(arguments)
+    collected = gc.isenabled()
+    gc.disable()  # what is loaded stays; to look for garbage in it takes a tenth of the time
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments), collected)
+    finally:
+        if collected:
+            gc.enable()
+
+
+def _run(words, collected):
+    """Exit status of a command line; `collected` says whether garbage was."""
+    chosen = _parser(words).parse_args(words)
+    if collected and chosen.command != "show":
+        gc.enable()
     command = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}[chosen.command]
     try:
         status = command(chosen)
@@ -77,16 +92,19 @@ def main(arguments=None):
     return status
 
 
-def _parser():
+def _parser(words):
+    """Parser of a command line; options of commands that do not stand in it are left out."""
     parser = _Parser(prog="hwdesign", description="Language models and the hardware they run on.")
     parser.add_argument("--version", action="version", version=f"hwdesign {hwdesign.__version__}")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
-    _add_show(commands)
-    _add_check(commands)
-    _add_diff(commands)
-    _add_measure(commands)
+    adders = {"show": _add_show, "check": _add_check, "diff": _add_diff, "measure": _add_measure}
+    for name, add in adders.items():
+        if name in words:
+            add(commands)
+        else:
+            commands.add_parser(name, help=HELP[name])
     return parser
 
 
@@ -125,9 +143,11 @@ class _Mixed(_Parser):
 
 
 def _add_show(commands):
+    from hwdesign.models import config
+
     show = commands.add_parser(
         "show",
-        help="the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
+        help=HELP["show"],
         description="Reads a Hugging Face config.json and counts the model exactly, or says "
         "which key it does not understand.",
         epilog="examples: hwdesign show deepseek-r1 (a shipped config); hwdesign show "
@@ -150,7 +170,7 @@ def _add_show(commands):
 def _add_measure(commands):
     measure = commands.add_parser(
         "measure",
-        help="time GEMMs, copies and attention on this machine",
+        help=HELP["measure"],
         description="Times this machine: on a GPU or CPU with torch, on a CPU with NumPy "
         "alone. Less than a minute on a CPU.",
         epilog="Close other programs first. GPU to GPU: torchrun --nproc-per-node 2 -m "
@@ -164,11 +184,11 @@ def _add_measure(commands):
 
 
 def _add_check(commands):
-    told = resources.files("hwdesign.advice").joinpath("check_help.txt").read_text(encoding="utf-8")
+    told = (Path(__file__).parent / "advice" / "check_help.txt").read_text(encoding="utf-8")
     head, _, foot = told.partition("\n\n\n")
     check = commands.add_parser(
         "check",
-        help="the design checklist: a verdict of each guideline on a model, with costs and fixes",
+        help=HELP["check"],
         description=head,
         epilog=foot,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -183,7 +203,7 @@ def _add_check(commands):
 def _add_diff(commands):
     diff = commands.add_parser(
         "diff",
-        help="what differs between two configs, or two reports of check, and which verdicts change",
+        help=HELP["diff"],
         description="Judges two configs at the same options, or reads two reports that check "
         "--format json wrote, and says what differs: sizes, formats, plans, times, verdicts.",
         epilog="exit codes: 0; 1 with --fail-on worse where a verdict of B is worse; 2 bad input",
@@ -207,6 +227,8 @@ def _add_options(parser, options, choices):
 
 def _setting_options():
     """Options that say how the model runs, as (name, shape, type, help)."""
+    from hwdesign.catalogue.engine import engine_names
+
     names = ", ".join(hwdesign.device_names())
     devices = f"accelerator: {names} (GB300); or a .json file with its datasheet"
     recipes = "bf16, fp8, fp8_block, nvfp4, mxfp4, w4a16 (the checkpoint's, else bf16)"
@@ -288,6 +310,7 @@ REPORT_OPTIONS = (
 
 def _check(chosen):
     from hwdesign.advice.judge import judge
+    from hwdesign.safe import visible
 
     try:
         options = _check_options(chosen)
@@ -330,6 +353,8 @@ def _diff(chosen):
 
 def _rendered(chosen, reports, errors):
     """The report in the format that is asked for, as wide as the terminal up to 100 columns."""
+    import shutil
+
     from hwdesign.advice.report import render
 
     width, stream = 100, None
@@ -348,6 +373,9 @@ def _check_options(chosen):
 
 def _setting(chosen):
     """Options of `judge` that say how a model runs; what is wrong for every config is refused."""
+    from hwdesign.catalogue.engine import engine
+    from hwdesign.catalogue.precision import named_precision
+
     attention, ffn = _plans(chosen)
     for name in ("batch", "context"):
         if chosen.load and getattr(chosen, name):
@@ -359,7 +387,7 @@ def _setting(chosen):
         hwdesign.recipe(chosen.recipe or "bf16")
         named_precision("cache", chosen.cache or "bf16")
         if chosen.engine:
-            as_engine(chosen.engine)
+            engine(chosen.engine)
     return {
         "device": device,
         "recipe": chosen.recipe,
@@ -498,24 +526,36 @@ def _nobody_reads():
 
 
 def _show(chosen):
-    from hwdesign.advice.case import as_model
-
     try:
-        model = as_model(chosen.config)
+        model = _model(chosen.config)
     except (ValueError, OSError) as error:
         return _refuse(error)
-    from hwdesign.models.blocks_text import blocks_text
     from hwdesign.models.sheet import sheet, sheet_text
 
     if chosen.format == "text":
-        seen = {"name": visible(model.name, 300)}
-        seen["left_out"] = [visible(words, 300) for words in model.left_out]
-        told = sheet_text(replace(model, **seen))
+        told = sheet_text(model)
+    elif chosen.format == "json":
+        told = json.dumps(sheet(model), indent=1)
     else:
-        as_json = chosen.format == "json"
-        told = json.dumps(sheet(model), indent=1) if as_json else blocks_text(model).rstrip()
+        from hwdesign.models.blocks_text import blocks_text
+
+        told = blocks_text(model).rstrip()
     _write(f"{told}\n", None)
     return 0
+
+
+def _model(source):
+    """Model of a config; the modules of the checker, which take longer to load than a config to
+    read, are asked for the name that is meant alone.
+    """
+    from hwdesign.models import config
+
+    try:
+        return config.load(source)
+    except FileNotFoundError:
+        from hwdesign.advice.case import as_model
+
+        return as_model(source)
 
 
 def _measure(chosen):
@@ -578,6 +618,8 @@ def _progress(text):
 
 
 def _refuse(why):
+    from hwdesign.safe import visible
+
     if sys.stderr:  # print would take standard output instead
         print(f"hwdesign: {visible(' '.join(str(why).split()), 1100)}", file=sys.stderr)
     return 2

@@ -126,7 +126,8 @@ EVERYTHING = hw.Model(
     left_out=("a tower", "1 prediction layer"),
     closing=(Weight(name="last", part="residual", n=3, k=4, stored=5, used=2, matmul=False),),
 )  # fmt: skip
-VARIANTS = [{"lm_head": False}, {"tied_embeddings": True}]
+VARIANTS = [{"lm_head": False}, {"tied_embeddings": True}, {"quant_method": "gptq"},
+            {"quantization": None, "formats": (), "bytes_unknown": "nobody says them"}]
 
 
 def test_the_tables_above_hold_every_kind_and_change_every_field():

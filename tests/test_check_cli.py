@@ -15,8 +15,9 @@ from hwdesign import cli
 from hwdesign.advice import report
 from hwdesign.advice.case import Case
 from hwdesign.advice.guidelines import GUIDELINES
-from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import Limits, Verdict
+from hwdesign.models import config
+from hwdesign.safe import visible
 
 OK = ["llama-3.1-70b", "--device", "H100_SXM", "--recipe", "fp8", "--cache", "fp8", "--tp", "8", "--pp", "2"]
 WARN = ["gemma-3-27b", "--device", "H100_SXM", "--recipe", "fp8", "--tp", "8"]
@@ -544,7 +545,7 @@ def test_output_spares_the_config_and_what_a_link_leads_to(capsys, tmp_path, mon
         (["x.json", "--output", f"../{tmp_path.name}/x.json"], "no config that is read"),
         (["none.json", "x.json", "--output", "same.json"], "no config that is read, got same.json"),
         (["link.json", "--output", "x.json"], "no config that is read, got x.json"),
-        (["gpt2", "--output", cli.resources.files("hwdesign.models") / "configs" / "gpt2.json"], "no config that is read"),
+        (["gpt2", "--output", config.SHIPPED / "gpt2.json"], "no config that is read"),
         (["gpt2", "--output", "link.json"], "no symbolic link, got link.json"),
         (["gpt2", "--output", "dangling"], "no symbolic link, got dangling"),
     ):

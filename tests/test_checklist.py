@@ -564,7 +564,7 @@ def test_a_fix_removes_its_finding_and_tells_what_it_makes_worse(seed):
         elif fix.case.split is not None:  # another cut may leave a part of the wait
             assert all(f.cost < finding.cost for f in left)
         else:
-            left = [f for f in left if f.rule == finding.rule or f.guideline not in (5, 7)]  # another engine may run a faster plan
+            left = [f for f in left if f.rule == finding.rule or f.guideline not in (5, 7)]  # or another engine's plan
             old = {f.value for f in findings(found, finding.guideline, finding.dimension)} - {finding.value}
             assert {f.value for f in left} <= old, finding
             assert finding.cost is None or finding.guideline in (3, 6) or fix.step <= 0.001

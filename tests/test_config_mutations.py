@@ -28,6 +28,8 @@ BY_HAND = {
 }  # fmt: skip
 SHIPPED = {name: values for name in config.names() if (values := shipped(name))["model_type"] in BY_HAND}
 del SHIPPED["nemotron-3-super-120b-a12b"]  # its experts work in a latent, which the route by hand does not know
+# Its list of modules says nothing of the counts here, and is read for longer than all the rest.
+SHIPPED["qwen3-235b-a22b-fp8"]["quantization_config"].pop("modules_to_not_convert")
 DATA = Path(__file__).parent / "data"
 
 
@@ -45,6 +47,7 @@ CLASS = {
     "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192},
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
     "gemma4_text": {"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
     "llama4_text": {"num_key_value_heads": 8, "head_dim": 128},
 }
@@ -400,7 +403,7 @@ def test_twenty_thousand_mutations_end_as_declared():
     spent = time.process_time() - start
     assert not wrong, f"{len(wrong)} wrong, such as\n" + "\n".join(wrong[:10])
     assert set(seen) == {way.__name__ for way in WAYS} and seen["scale"] == {str, tuple}
-    assert spent < 60, f"{spent:.0f} s"  # about 10 s
+    assert spent < 60, f"{spent:.0f} s"  # about 15 s
 
 
 # Every reader: configs that transformers counted, changed so that they make no sense.

@@ -526,16 +526,3 @@ def test_the_longest_context(values):
     assert config.load("gpt2").max_positions == 1024
     with pytest.raises(ValueError, match="'max_position_embeddings' must be a whole number"):
         config.load({**LLAMA, "max_position_embeddings": "long"})
-
-
-@pytest.mark.parametrize("name", ["kimi-k2.5", "kimi-k3"])
-def test_patterns_that_know_no_layer_are_asked_once_and_say_the_same(name, monkeypatch):
-    once = config.load(name)
-    monkeypatch.setattr(checkpoint, "SAME_IN_EACH_LAYER", re.compile("(?!)"))
-    assert config.load(name).formats == once.formats != ()
-
-
-@pytest.mark.parametrize("text", [r".*layers\.1.*", r".*layers.1\..*", r".*\d.*", r".*[0-3].*", r".*.mlp.*", r".*a?.*"])
-def test_a_pattern_that_may_tell_layers_apart_is_asked_of_each(text):
-    assert not checkpoint.SAME_IN_EACH_LAYER.fullmatch(text)
-    assert checkpoint.SAME_IN_EACH_LAYER.fullmatch(r"^.*mlp\.(gate|up)_proj.*$")

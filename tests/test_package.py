@@ -16,7 +16,7 @@ import hwdesign
 ROOT = Path(hwdesign.__file__).parent
 # Rooms from the ground up, and the files of each in order; a file imports only from files that stand before it.
 ORDER = [
-    "units", "_check",
+    "units", "safe", "_check",
     "formulas.roofline", "formulas.tiling", "formulas.attention", "formulas.experts", "formulas.routing",
     "formulas.pipeline", "formulas.chunks", "formulas.cache_parallel", "formulas.collectives",
     "formulas.number_formats", "formulas.quantization", "formulas.frontier",
@@ -31,7 +31,7 @@ ORDER = [
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
     "timing.bounds", "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
-    "advice.safe", "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
+    "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
     "advice.plan_rules",
     "advice.guidelines", "advice.checklist", "advice.report_facts", "advice.judge", "advice.report_words",
     "advice.report_text", "advice.report_html", "advice.report_sarif", "advice.report", "advice.diff",

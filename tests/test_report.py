@@ -22,11 +22,11 @@ from hwdesign.advice.judge import judge
 from hwdesign.advice.plan_rules import enough
 from hwdesign.advice.report import FORMATS, as_object, render
 from hwdesign.advice.report import schema as report_schema
-from hwdesign.advice.safe import code_span, markdown_text, visible
 from hwdesign.advice.verdict import Finding, Limits, Refusal, Verdict, percent
 from hwdesign.cli import main
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
+from hwdesign.safe import code_span, markdown_text, visible
 
 ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,

@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 
 from hwdesign._check import count, every, instance, listed, shown, whole
-from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import Engine
@@ -23,6 +22,7 @@ from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.engine_plans import engine_plan_refusal
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
+from hwdesign.safe import visible
 from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
 from hwdesign.timing.formats import engine_formats
 from hwdesign.timing.layouts import layouts

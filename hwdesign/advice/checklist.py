@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from hwdesign._check import count, every, instance, listed
 from hwdesign.advice.case import Case
 from hwdesign.advice.guidelines import GUIDELINES
-from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import RANK, Limits, Verdict, percent, worst
+from hwdesign.safe import visible
 
 A_CASE = "a Case, as in Case(model='gpt2')"
 LIMITS = "Limits, as in Limits(warn=0.05, fail=0.2)"

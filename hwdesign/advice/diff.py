@@ -10,9 +10,9 @@ from hwdesign.advice.judge import judge
 from hwdesign.advice.report import VERSION, as_object
 from hwdesign.advice.report_facts import REPORT_STATUSES
 from hwdesign.advice.report_words import MARKS, VISIBLE, signed, size_label
-from hwdesign.advice.safe import code_span, markdown_text, visible
 from hwdesign.advice.verdict import RANK, STATUSES, percent
 from hwdesign.models import config
+from hwdesign.safe import code_span, markdown_text, visible
 from hwdesign.units import fmt
 
 FORMATS = ("text", "markdown", "json")

@@ -7,8 +7,8 @@ from hwdesign._check import listed, whole
 from hwdesign.advice.case import Case, as_model, plan_text
 from hwdesign.advice.checklist import checklist
 from hwdesign.advice.report_facts import OPTIONS, Report
-from hwdesign.advice.safe import visible
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.safe import visible
 from hwdesign.timing.formats import engine_formats
 
 

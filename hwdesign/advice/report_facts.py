@@ -10,9 +10,9 @@ from hwdesign._check import listed
 from hwdesign.advice.checklist import Checklist
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.plan_rules import fewer_gpus
-from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import RANK, worst
 from hwdesign.models.parts import SIZE_NAMES
+from hwdesign.safe import visible
 from hwdesign.timing.bounds import term_bounds
 from hwdesign.timing.formats import Formats
 from hwdesign.timing.served import expected_gain, sure_gain

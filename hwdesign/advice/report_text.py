@@ -6,7 +6,7 @@ import textwrap
 from hwdesign.advice import report_words as words_of
 from hwdesign.advice.report_facts import REPORT_STATUSES
 from hwdesign.advice.report_words import MARKS
-from hwdesign.advice.safe import code_span, markdown_text
+from hwdesign.safe import code_span, markdown_text
 
 COLOURS = {
     "break": "1;35",

@@ -9,9 +9,9 @@ from hwdesign.advice.case import plan_text
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.plan_rules import enough
 from hwdesign.advice.report_facts import NOT_JUDGED, OPTIONS, uncalibrated
-from hwdesign.advice.safe import visible
 from hwdesign.advice.verdict import MARKED, percent
 from hwdesign.catalogue.engine import engine as as_engine
+from hwdesign.safe import visible
 from hwdesign.timing.served import SURE_GAIN
 from hwdesign.units import fmt
 

@@ -20,9 +20,9 @@ from hwdesign.models.checkpoint import prediction_words
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.model import Model
 from hwdesign.models.parts import PARTS, Part, Weight
-from hwdesign.models.reading import LIMIT, LIMITS, LONGEST, prediction_parameters
+from hwdesign.models.reading import BLOCKS_KEY, LIMIT, LIMITS, LONGEST, prediction_parameters
 
-KEY, VERSION = "hwdesign_blocks", 1
+VERSION = 1
 OTHERS = ("parts", "prediction_layers")  # keys that are no fields of a Model
 MOST_BLOCKS = LIMITS["num_hidden_layers"]
 MOST_NORMS = 64  # of a block
@@ -48,15 +48,6 @@ FIT = {
         ),
     ],
 }
-
-
-def is_blocks(values):
-    """Whether a JSON object is meant as a file of blocks.
-
-    >>> is_blocks({"hwdesign_blocks": 1}), is_blocks({"model_type": "llama"})
-    (True, False)
-    """
-    return KEY in values or ("blocks" in values and not values.get("model_type"))
 
 
 def kind_name(cls):
@@ -133,13 +124,13 @@ def model_of(values, name="model"):
     """
     if odd := [key for key in values if not isinstance(key, str)]:
         raise ValueError(f"config keys must be text, got {shown(odd[0])}")
-    version = values.get(KEY, MISSING)
+    version = values.get(BLOCKS_KEY, MISSING)
     if type(version) is not int or version != VERSION:
         some = [key[:60] for key in itertools.islice(values, TYPED)]
-        near = difflib.get_close_matches(KEY, some, 1, 0.8)
+        near = difflib.get_close_matches(BLOCKS_KEY, some, 1, 0.8)
         hint = f" (is {near[0]!r} meant?)" if near and version is MISSING else ""
-        raise _refused(KEY, f"{VERSION}, the version of a file of blocks", version, hint)
-    values = {k: v for k, v in values.items() if k != KEY and not k.startswith("_")}
+        raise _refused(BLOCKS_KEY, f"{VERSION}, the version of a file of blocks", version, hint)
+    values = {k: v for k, v in values.items() if k != BLOCKS_KEY and not k.startswith("_")}
     reading = _Reading(values.get("parts", {}))
     given = reading.fields(Model, {"name": name, **values}, "", OTHERS)
     if (ahead := values.get("prediction_layers")) is not None:

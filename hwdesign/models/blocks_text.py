@@ -8,9 +8,10 @@ from dataclasses import fields
 
 from hwdesign._check import shown
 from hwdesign.models.blocks import Block
-from hwdesign.models.blocks_file import KEY, VERSION, kind_name, kinds
+from hwdesign.models.blocks_file import VERSION, kind_name, kinds
 from hwdesign.models.model import Model, need_model
 from hwdesign.models.parts import FeedForward, Mixer
+from hwdesign.models.reading import BLOCKS_KEY
 
 LINE = 100  # [character]
 LONGEST_PERIOD = 64  # of a pattern that is folded [layer]
@@ -50,7 +51,7 @@ def blocks_of(model):
     pattern = folded([number[block] for block in model.blocks])
     names = _names(different, pattern)
     parts = {name: _plain(_base(part), part, names, part) for part, name in names.items()}
-    found = {KEY: VERSION, **_fields(model, names)}
+    found = {BLOCKS_KEY: VERSION, **_fields(model, names)}
     blocks = _entries(pattern, different, names)
     return found | ({"parts": parts} if parts else {}) | {"blocks": blocks}
 

@@ -229,14 +229,17 @@ def _shares(formats, blocks, hidden, kind, headed):
     for rules in formats.rules:
         each = {block: _names_to_look_at(made[block], rules) for block in made}
         rules.check(layers, sum(each[block] for block in blocks) * (1 + len(heads)))
-    per_layer = PER_LAYER.get(kind, 1)
+    per_layer, alike = PER_LAYER.get(kind, 1), {}
     for i, block in enumerate(blocks):
-        layer = f"{word}.{i // per_layer}"
-        for module in made[block]:
-            whole = module.inputs % formats.divisor == 0
-            stored = _stored(formats, module, layer, heads) if whole else {"bf16": module.copies}
-            for recipe, copies in stored.items():
-                found[module.part][recipe] += module.elements * copies
+        number, own = str(i // per_layer), made[block]
+        key = id(own), *(rules.likeness(number) for rules in formats.rules)
+        if key not in alike:
+            alike[key] = number, _block_shares(formats, own, f"{word}.{number}", heads)
+        other, shares = alike[key]
+        for rules in formats.rules:
+            rules.use_alike(number, other)
+        for part, recipe, elements in shares:
+            found[part][recipe] += elements
     for part, names in OUTER.items():
         recipe = _outside(formats, part, names, heads) if hidden % formats.divisor == 0 else "bf16"
         if recipe != "bf16" and (headed or part == "embedding"):
@@ -246,6 +249,16 @@ def _shares(formats, blocks, hidden, kind, headed):
     for rules in formats.rules:
         rules.finish(layers)
     return {part: counts for part, counts in found.items() if counts}
+
+
+def _block_shares(formats, found, layer, heads):
+    """(part, recipe, elements) of the modules of a block."""
+    shares = []
+    for module in found:
+        whole = module.inputs % formats.divisor == 0
+        stored = _stored(formats, module, layer, heads) if whole else {"bf16": module.copies}
+        shares += [(module.part, name, module.elements * n) for name, n in stored.items()]
+    return shares
 
 
 def _outside(formats, part, names, heads):

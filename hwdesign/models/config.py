@@ -6,22 +6,19 @@ count (an expert, head, rank, layer, window, ... key) is refused: a number nobod
 silently guessed. No code of a model repository is run; the file is parsed as JSON and nothing else.
 """
 
-import difflib
 import functools
 import itertools
 import json
 import os
 import re
-import shlex
-from importlib import resources
 from pathlib import Path
 
-from hwdesign.models import blocks_file, checkpoint
+from hwdesign.models import checkpoint
 from hwdesign.models.architectures import ALIASES, DEFAULTS, GIVEN, READERS
 from hwdesign.models.model import Model
-from hwdesign.models.nearest import refusal, unknown, way_on
-from hwdesign.models.reading import LIMIT, LIMITS, LONGEST, NESTED
+from hwdesign.models.reading import BLOCKS_KEY, LIMIT, LIMITS, LONGEST, NESTED, refusal
 
+SHIPPED = Path(__file__).parent / "configs"
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
 SIDE = re.compile(
     "vision|visual|image|audio|video|speech|talker|code2wav|token2wav|dit_|vit", re.I
@@ -209,17 +206,34 @@ class Reader:
                 "counts",
             )
             keys = [self.where + key for key in found]
+            from hwdesign.models.nearest import way_on
+
             raise refusal(f"{error}; {way_on(kind, self.values)}", *keys)
 
 
 @functools.lru_cache(maxsize=65536)
 def _likeness(key, known):
+    import difflib  # few configs need it, and it takes a millisecond
+
     return difflib.SequenceMatcher(None, key, known, autojunk=False).ratio()
 
 
 def _alike(key, known):
-    """Whether two keys differ by a slip of the hand: a letter or two in a long name."""
-    return abs(len(key) - len(known)) <= 2 and _likeness(key, known) >= ALIKE
+    """Whether two keys differ by a slip of the hand: a letter or two in a long name.
+
+    Letters that stand in one of them alone have no partner, so many of them settle it at once.
+    """
+    letters = len(key) + len(known)
+    if abs(len(key) - len(known)) > 2 or len(_letters(key) ^ _letters(known)) > letters * (
+        1 - ALIKE
+    ):
+        return False
+    return _likeness(key, known) >= ALIKE
+
+
+@functools.lru_cache(maxsize=4096)
+def _letters(key):
+    return frozenset(key)
 
 
 def _shapes(key):
@@ -288,11 +302,7 @@ def _load(source):
         name = source.get("_name_or_path") or source.get("model_type")
         return _model(source, name if isinstance(name, str) else "model")
     if isinstance(source, str) and source in names():
-        text = (
-            resources.files("hwdesign.models")
-            .joinpath("configs", f"{source}.json")
-            .read_text(encoding="utf-8")
-        )
+        text = (SHIPPED / f"{source}.json").read_text(encoding="utf-8")
         return _model(_parse(text, source), source)
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"source must be a dict, a path or a name, got {_shown(source)}")
@@ -325,6 +335,8 @@ def fetch_command(source):
     name = str(source)
     if not HUB_NAME.fullmatch(name) or name.endswith(".json"):
         return None
+    import shlex
+
     folder = shlex.quote(name.partition("/")[2])
     # A pattern, since a file that is named and not there would be an error: few have a sidecar.
     return f'hf download {name} --include "*config.json" --local-dir {folder}'
@@ -373,9 +385,8 @@ def names():
     >>> "gpt2" in names()
     True
     """
-    folder = resources.files("hwdesign.models").joinpath("configs")
     return tuple(
-        sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+        sorted(f.removesuffix(".json") for f in os.listdir(SHIPPED) if f.endswith(".json"))
     )
 
 
@@ -435,7 +446,9 @@ def _language_model(values):
 
 
 def _model(values, name, *, sidecar=None, pooled=False):
-    if blocks_file.is_blocks(values):
+    if BLOCKS_KEY in values or ("blocks" in values and not values.get("model_type")):
+        from hwdesign.models import blocks_file
+
         if sidecar:
             raise ValueError(
                 f"{checkpoint.SIDECAR} must be absent beside a file of blocks, which says its own "
@@ -469,6 +482,8 @@ def _unknown(key, kind, values):
         read = Reader(values, defaults=DEFAULTS.get(known, {}))
         _built(Reader(values), read, "", known, known)
         return len(read.used & values.keys())
+
+    from hwdesign.models.nearest import unknown
 
     alike, told = unknown(kind, values, attempt)
     count = len({*READERS, *ALIASES})

@@ -262,9 +262,7 @@ ALIASES = {
 }
 # What a missing key means in the class of a type.
 DEFAULTS = {
-    **dict.fromkeys(
-        ("qwen3_vl_moe", "qwen3_vl_moe_text"), {"num_key_value_heads": 16, "head_dim": 128}
-    ),
+    **dict.fromkeys(("qwen3_vl_moe", "qwen3_vl_moe_text"), {"num_key_value_heads": 16}),
     "glm4_moe": {"num_key_value_heads": 8, "n_shared_experts": 1},
     "glm4v_moe_text": {"num_key_value_heads": 8, "n_shared_experts": 1},
     "solar_open": {"num_key_value_heads": 8, "n_shared_experts": 1, "head_dim": 128},

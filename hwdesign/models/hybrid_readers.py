@@ -259,7 +259,10 @@ def _jamba(read, hidden, kind):
 
     def every(what, period, offset):
         period = read.integer(f"{what}_layer_period", default=period)
-        offset = read.integer(f"{what}_layer_offset", default=offset, least=0, most=period - 1)
+        key = f"{what}_layer_offset"
+        offset = read.integer(key, default=offset, least=0, most=period - 1)
+        if offset >= period:
+            raise read.complain(key, f"a whole number from 0 to {period - 1}")
         return [i % period == offset for i in range(layers)]
 
     full, sparse = every("attn", 8, 4), every("expert", 2, 1)
@@ -368,4 +371,9 @@ READERS = {
     **dict.fromkeys(("lfm2", "lfm2_moe"), _lfm2),
 }
 ALIASES, GIVEN = {}, {}
-DEFAULTS = dict.fromkeys(("lfm2", "lfm2_moe"), {"tie_word_embeddings": True})
+_LFM2 = {"num_key_value_heads": 8, "tie_word_embeddings": True}
+DEFAULTS = {
+    **dict.fromkeys(("lfm2", "lfm2_moe"), _LFM2),
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
+    **dict.fromkeys(("falcon_h1", "bamba", "jamba"), {"num_key_value_heads": 8}),
+}

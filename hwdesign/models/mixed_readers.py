@@ -248,6 +248,6 @@ DEFAULTS = {
     **dict.fromkeys(("llama4", "llama4_text"), _LLAMA4),
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128},
     "step3p5": {"num_key_value_heads": 8, "head_dim": 128, "share_expert_dim": 1280},
-    "longcat_flash": {"zero_expert_num": 256},
+    "longcat_flash": {"zero_expert_num": 256, "q_lora_rank": 1536},
 }
 GIVEN = {}

@@ -5,9 +5,11 @@ the modules inside it. Where an entry names no module of the model, nobody knows
 """
 
 import fnmatch
+import functools
 import math
 import re
 import warnings
+from collections import defaultdict
 from itertools import product
 from typing import NamedTuple
 
@@ -38,6 +40,7 @@ REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
 DIGITS = re.compile(r"(?:\\d|\[0-9\])(?:[*+?]|\{\d*,)")
 UNBOUNDED = re.compile(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]")
 ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
+NUMBER = re.compile(r"(?:layers|h)\.(\d+)(?=([.*])|$)")  # of a layer, in an entry
 
 
 class UnknownBytes(ValueError):
@@ -56,6 +59,9 @@ class Rules:
         self.entries, self.plain, self.patterns = [], {}, []
         self.firsts, self.lasts, self.used, self.known = set(), set(), set(), {}
         self.individual, self.effort = False, PLAIN_EFFORT
+        # Entries for one layer, beginnings of numbers, and whether other digits tell layers apart.
+        self.of_layer, self.starts, self.numbered = defaultdict(list), [], False
+        self.looked_at = {}
 
     def add(self, entry, value, *, regex=False):
         """One more entry; the first of several that match a module holds."""
@@ -64,21 +70,49 @@ class Rules:
             self.used.add(entry)
             return
         self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
+        self._note_layers(entry, value, regex or entry.startswith("re:"))
         if regex or entry.startswith("re:"):
             self._pattern(entry.removeprefix("re:"), value, entry)
         elif "*" in entry:
             start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry[:MOST_LETTERS])
-            texts = (f"{before}{start}{after}" for before, after in product(("", "*."), ("", ".*")))
-            self._pattern("|".join(map(fnmatch.translate, texts)), value, entry, effort=60)
+            self._pattern(start, value, entry, effort=60)
         else:
             name = _canonical(entry)
             self.plain.setdefault(name, (value, entry))
             self.firsts.add(name.partition(".")[0])
             self.lasts.add(name.rpartition(".")[2])
 
+    def _note_layers(self, entry, value, regex):
+        """Note which layers an entry tells apart."""
+        found = None if regex else NUMBER.search(entry)
+        rest = f"{entry[: found.start(1)]}{entry[found.end(1) :]}" if found else entry
+        if any(map(str.isdigit, rest)):
+            self.numbered = True
+        elif found and found[2] == "*":
+            self.starts.append(found[1])
+        elif found:
+            before = len(self.entries) - sum(map(len, self.of_layer.values()))
+            self.of_layer[found[1]].append((rest, value, before, entry))
+
+    def likeness(self, number):
+        """What is equal for the numbers of two layers that no entry tells apart."""
+        if self.numbered:
+            return number
+        own = tuple(entry[:3] for entry in self.of_layer.get(number, ()))
+        return len(number), own, tuple(filter(number.startswith, self.starts))
+
+    def use_alike(self, number, other):
+        """Note that the entries for a layer name what those for another one do that is alike."""
+        if not self.numbered:
+            both = zip(self.of_layer.get(number, ()), self.of_layer.get(other, ()), strict=True)
+            self.used.update(mine[-1] for mine, its in both if its[-1] in self.used)
+
     def _pattern(self, text, value, entry, effort=None):
-        """A pattern whose time is bounded: in it no group may be repeated."""
-        if effort is None:
+        """A name with * or, without an effort, a regular expression, whose time is bounded: in it
+        no group may be repeated.
+        """
+        wildcard = effort is not None
+        if not wildcard:
             body = text[:MOST_LETTERS].removesuffix("$").removesuffix(".*")
             digits = len(DIGITS.findall(body))
             wild = len(REPEATED.findall(body)) - digits
@@ -91,10 +125,11 @@ class Rules:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
-                self.patterns.append((re.compile(text), value, entry, only))
+                match = _wildcard(text) if wildcard else re.compile(text).match
         except (re.error, OverflowError, RecursionError, Warning):
             raise self._no_pattern(entry) from None
+        only = None if entry.startswith("re:") else ONE_LAYER.search(entry)
+        self.patterns.append((match, value, entry, only and only[1]))
 
     def _no_pattern(self, entry):
         accepted = (
@@ -128,13 +163,18 @@ class Rules:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
         held, layer = None, ONE_LAYER.search(names[0] + ".")
-        for pattern, value, entry, only in self.patterns:
-            if only and layer and only[1] != layer[1]:  # it names another layer
-                continue
-            if (held is None or entry not in self.used) and any(map(pattern.match, whole)):
+        for match, value, entry in self._patterns_for(layer and layer[1]):
+            if (held is None or entry not in self.used) and any(map(match, whole)):
                 self.used.add(entry)
                 held = value if held is None else held
         return held
+
+    def _patterns_for(self, layer):
+        """Patterns in their order without those for another layer."""
+        if layer not in self.looked_at:
+            own = [p[:3] for p in self.patterns if layer is None or p[3] in (None, layer)]
+            self.looked_at[layer] = own
+        return self.looked_at[layer]
 
     def check(self, layers, count):
         """Refuse patterns that take too long on so many names."""
@@ -152,6 +192,21 @@ class Rules:
                 continue
             accepted = "names of modules of the model, as lm_head or model.layers.0.self_attn"
             raise UnknownBytes(str(self.read.complain_about(self.key, accepted, entry)))
+
+
+def _wildcard(text):
+    """What tells whether a name with * matches a module's name, or one from a dot on or up to one.
+
+    A text that only ends with one, as most do, needs no regular expression, which takes longer.
+    """
+    if re.search(r"[*?[]", text[:-1]):
+        texts = (f"{before}{text}{after}" for before, after in product(("", "*."), ("", ".*")))
+        return re.compile("|".join(map(fnmatch.translate, texts))).match
+    return functools.partial(_stands_in, f".{text[:-1]}")
+
+
+def _stands_in(start, name):
+    return start in f".{name}"
 
 
 def _canonical(name):

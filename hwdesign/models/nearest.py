@@ -7,7 +7,7 @@ import functools
 import heapq
 import json
 import re
-from importlib import resources
+from pathlib import Path
 
 from hwdesign._check import shown
 from hwdesign.models.architectures import ALIASES, READERS
@@ -30,13 +30,6 @@ SORTS = {
     "expert": "qwen3_moe",
     "": "llama",
 }
-
-
-def refusal(text, *keys):
-    """A `ValueError` about a config that says which keys stand in the way."""
-    error = ValueError(text)
-    error.keys = keys
-    return error
 
 
 def nearest(kind, values, attempt):
@@ -84,12 +77,12 @@ def _large(values):
 def _shipped():
     """(model type, its reader) of each shipped config, by the name of the config."""
     found = {}
-    for file in resources.files("hwdesign.models").joinpath("configs").iterdir():
-        if file.name.endswith(".json"):
+    for file in Path(__file__).with_name("configs").iterdir():
+        if file.suffix == ".json":
             values = json.loads(file.read_text(encoding="utf-8"))
             inside = next((values[key] for key in NESTED if key in values), values)
             kind = inside.get("model_type") or values.get("model_type")
-            found[file.name.removesuffix(".json")] = kind, ALIASES.get(kind, kind)
+            found[file.stem] = kind, ALIASES.get(kind, kind)
     return dict(sorted(found.items(), reverse=True))
 
 

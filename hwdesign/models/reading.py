@@ -30,6 +30,7 @@ LIMITS = {"num_hidden_layers": 10_000, "vocab_size": 20_000_000}
 LIMIT = 2_000_000
 LONGEST = 10**9
 # Keys under which a config of several parts holds its language model.
+BLOCKS_KEY = "hwdesign_blocks"  # what marks a file of blocks
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 MULTIPLIERS = (
     "embedding_multiplier",
@@ -37,6 +38,13 @@ MULTIPLIERS = (
     "attention_multiplier",
     "logits_scaling",
 )
+
+
+def refusal(text, *keys):
+    """A `ValueError` about a config that says which keys stand in the way."""
+    error = ValueError(text)
+    error.keys = keys
+    return error
 
 
 def said(read, bias):

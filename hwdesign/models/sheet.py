@@ -7,9 +7,11 @@ from itertools import groupby
 from hwdesign._check import count
 from hwdesign.models.model import need_model
 from hwdesign.models.steps import step
+from hwdesign.safe import visible
 from hwdesign.units import fmt
 
 CONTEXT = 8192  # of the FLOP and cache figures [token]
+TOLD = 300  # of a name or of what is left out [character]
 
 
 def sheet(model):
@@ -107,7 +109,7 @@ def sheet_text(model, width=28):
     tied = "tied embeddings" if s["tied_embeddings"] else "separate head"
     tied = tied if model.lm_head else "no LM head"
     lines = [
-        s["name"],
+        visible(s["name"], TOLD),
         f"hidden size {s['hidden_size']}, vocabulary {s['vocab_size']}, {tied}, "
         f"{len(model.blocks)} blocks",
     ]
@@ -138,7 +140,7 @@ def sheet_text(model, width=28):
     lines.append(f"FLOP a token at {CONTEXT} tokens: {parts}")
     lines.append("blocks: " + _runs(s["blocks"]))
     if s["left_out"]:
-        lines.append("left out: " + ", ".join(s["left_out"]))
+        lines.append("left out: " + ", ".join(visible(words, TOLD) for words in s["left_out"]))
     return "\n".join(lines)
 
 

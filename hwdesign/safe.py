@@ -2,7 +2,6 @@
 Markdown that stays text.
 """
 
-import html
 import re
 
 # Printable by Unicode, yet nothing is seen: fillers, joiners, blanks, selectors of a glyph.
@@ -116,5 +115,7 @@ def markdown_text(text, limit=500):
     >>> print(markdown_text("*a* <b> [c](d)"))
     \\*a\\* &lt;b&gt; \\[c\\](d)
     """
+    import html  # few need it
+
     escaped = re.sub(r"([\\`*_\[\]!~#|$])", r"\\\1", html.escape(visible(text, limit), quote=False))
     return escaped.replace("@", "`@`")

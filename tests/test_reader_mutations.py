@@ -1,0 +1,412 @@
+"""20,000 mutations over every model type that is read, readers and aliases alike, each with a declared outcome.
+
+A mutation ends in an error of one line that names the mutated key or one that it contradicts, in the same model where the key is
+declared to change nothing, or in another model where another value makes sense. Nothing else may be raised, and no size may be
+ignored. What a missing key means is held to the class attributes of transformers 5.24.0 (`data/class_keys_2026.csv`).
+"""
+
+import csv
+import json
+import math
+import random
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import configs_2026
+from test_config_mutations import PLAIN, SHAPING
+
+from hwdesign.models import config
+from hwdesign.models.architectures import ALIASES, DEFAULTS, READERS
+
+DATA = Path(__file__).parent / "data"
+KINDS = sorted({*READERS, *ALIASES})
+COUNT, SECONDS = 20_000, 60  # of the processor
+LONGEST = 700  # characters of an error
+
+# Types without a class in transformers 5.24.0.
+OWN = {
+    "bailing_moe": {
+        "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512, "num_experts": 32, "num_shared_experts": 1,
+        "num_attention_heads": 16, "num_experts_per_tok": 8, "num_hidden_layers": 6, "num_key_value_heads": 4, "head_dim": 128,
+        "vocab_size": 157184, "first_k_dense_replace": 1, "use_bias": False, "use_qkv_bias": False, "use_qk_norm": True,
+        "tie_word_embeddings": False, "moe_router_enable_expert_bias": True, "moe_router_enable_shared_expert": True,
+    },
+    "longcat_flash": {
+        "hidden_size": 6144, "num_layers": 6, "num_attention_heads": 64, "vocab_size": 131072, "ffn_hidden_size": 12288,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "moe_topk": 12, "n_routed_experts": 512, "zero_expert_num": 256, "expert_ffn_hidden_size": 2048,
+    },
+    "deepseek_v2": {
+        "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408, "num_hidden_layers": 6,
+        "vocab_size": 102400, "num_attention_heads": 16, "num_key_value_heads": 16, "n_routed_experts": 64, "moe_layer_freq": 1,
+        "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "kv_lora_rank": 512, "q_lora_rank": None,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "topk_method": "greedy", "tie_word_embeddings": False,
+    },
+    "nemotron-nas": {
+        "hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 3, "vocab_size": 32000, "tie_word_embeddings": False,
+        "block_configs": [
+            {"attention": {"n_heads_in_group": 4, "no_op": False}, "ffn": {"ffn_mult": 2.5, "no_op": False}},
+            {"attention": {"n_heads_in_group": None, "no_op": True}, "ffn": {"ffn_mult": 1.5, "no_op": False}},
+            {"attention": {"n_heads_in_group": 8, "no_op": False}, "ffn": {"ffn_mult": None, "no_op": True}},
+        ],
+    },
+}  # fmt: skip
+GIVEN = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), {"tie_word_embeddings": False}), "mistral_large_3": {"first_k_dense_replace": 0},
+}  # fmt: skip
+
+
+def bases():
+    """Model type -> its configs: those that transformers counted, or those of a type with the same reader."""
+    found = defaultdict(list)
+    for row in csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")):
+        found[row["model_type"]].append(json.loads(row["config"]))
+    for file in configs_2026().values():
+        outer = json.loads(file.read_text(encoding="utf-8"))
+        values = {k: v for k, v in outer.items() if k in ("model_type", "tie_word_embeddings")} | outer.get("text_config", outer)
+        left = {"_source", "auto_map"} | (set() if "expert_dtype" in values else {"quantization_config"})
+        found[values["model_type"]].append({k: v for k, v in values.items() if k not in left})
+    for kind, values in OWN.items():
+        found[kind].append({**values, "model_type": kind})
+    for kind in sorted(set(KINDS) - set(found)):
+        reader = ALIASES.get(kind, kind)
+        like = [k for k in found if READERS[ALIASES.get(k, k)] is READERS[reader] and (k == reader or _fits(kind, found[k][0]))]
+        like = sorted(like, key=lambda k: (k != reader, k.removesuffix("_text") != kind, k))
+        if like:
+            found[kind] = [{**values, **GIVEN.get(kind, {}), "model_type": kind} for values in found[like[0]]]
+    return dict(found)
+
+
+def _fits(kind, values):
+    return not isinstance(outcome({**values, **GIVEN.get(kind, {}), "model_type": kind}), str)
+
+
+def outcome(values):
+    """Figures of a config, or the one line of its refusal; anything else is raised."""
+    try:
+        model = config.load(values)
+    except ValueError as error:
+        assert type(error) is ValueError or type(error).__module__.startswith("hwdesign"), type(error)
+        return str(error)
+    counts = model.parameters, int(model.active_parameters(include_embedding=True)), len(model.blocks)
+    kinds = frozenset({id(block): block for block in model.blocks}.values())
+    return *counts, int(model.kv_bytes(70_000)), int(model.state_bytes()), model.left_out, model.max_positions, kinds
+
+
+BASES = bases()
+CLASS = {
+    row["model_type"]: json.loads(row["defaults"])
+    for row in csv.DictReader((DATA / "class_keys_2026.csv").open(encoding="utf-8"))
+}
+MLA = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "kimi_k25", "mistral4", "mistral_large_3", "sarvam_mla", "youtu")
+MINIMAX = ("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text")
+# Sizes that change nothing, in the types named: of latent attention, whose ranks say it; of a part that some of the configs here
+# do not have (dense layers beside experts, windows, attention, an indexer); positions of rotary embeddings; `block_ff_dim` of
+# LFM2 comes before its `intermediate_size`, and Falcon's class looks at `num_kv_heads` in its newer blocks alone.
+IDLE = {
+    "num_key_value_heads": {*MLA, "bamba", "granitemoehybrid", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "kimi_k3"},
+    "head_dim": {*MLA, "glm_moe_dsa"}, "qk_head_dim": {"glm_moe_dsa"}, "qk_rope_head_dim": {"deepseek_v4", "deepseek_ref"},
+    "n_positions": {"codegen", "gptj"},
+    "max_window_layers": {"qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"},
+    "vocab_size_per_layer_input": {"gemma4", "gemma4_text"}, "attn_res_block_size": {"kimi_linear", "kimi_k3"},
+    "num_attention_heads": {"bamba", "granitemoehybrid"}, "num_kv_heads": {"falcon"},
+    "intermediate_size": {"dots1", "lfm2", "mellum", "mistral4", "mistral_large_3", "nemotron_h", "qwen2_moe", "qwen3_moe",
+                          "qwen3_omni_moe_text", "qwen3_vl_moe", "qwen3_vl_moe_text"},
+    "intermediate_size_mlp": {"llama4", "llama4_text"}, "dense_intermediate_size": {*MINIMAX}, "index_n_heads": {*MINIMAX},
+    "index_head_dim": {*MINIMAX}, "num_sliding_attention_heads": {"step3p5", "step3p7"},
+    "attn_layer_offset": {"jamba"}, "attn_layer_period": {"jamba"},
+}  # fmt: skip
+# What an error about a key may name in its place: what it must fit to, or what would say the same.
+RELATED = {
+    "num_hidden_layers": {"layer_types", "block_configs", "attn_layer_indices", "mlp_layer_types", "layers_block_type",
+                          "compress_ratios", "full_attn_layers", "sparse_attention_freq", "hybrid_override_pattern",
+                          "hybrid_layer_pattern", "indexer_types"},
+    "num_nextn_predict_layers": {"compress_ratios"}, "routed_expert_hidden_size": {"latent_moe_use_norm"},
+    "num_experts": {"num_experts_per_tok"}, "num_local_experts": {"num_experts_per_tok", "intermediate_size"},
+    "n_routed_experts": {"zero_expert_num", "num_experts_per_tok"}, "n_embd": {"head_dim"}, "n_head": {"head_dim"},
+    "num_attention_heads": {"head_dim"}, "hidden_size": {"mamba_n_heads", "mamba_d_head", "word_embed_proj_dim", "head_dim"},
+    "mamba_n_heads": {"mamba_d_head"}, "n_shared_experts": {"moe_shared_expert_intermediate_size"},
+    "attn_layer_period": {"attn_layer_offset"}, "mamba_d_ssm": {"mamba_d_head"},
+    "num_key_value_heads": {"swa_num_key_value_heads", "num_attention_groups"},
+    "layer_types": {"hybrid_layer_pattern", "compress_ratios", "sparse_attention_config", "moe_layer_freq", "mlp_layer_types",
+                    "attn_type_list"},
+    "layers_block_type": {"num_hidden_layers", "hybrid_override_pattern"}, "intermediate_size": {"block_ff_dim"},
+    "enable_moe_block": {"num_experts"}, "linear_attn_config": {"layer_types"}, "use_sliding_window": {"sliding_window"},
+}  # fmt: skip
+# Missing, they make no other count: what is left out, and the longest context, are not known then.
+UNKNOWN = {"max_position_embeddings", "n_positions", "num_nextn_predict_layers"}
+# Lists and objects that change no count; the blocks of a prediction layer may change what is said to be left out.
+LOOSE = {"rope_scaling", "rope_parameters", "architectures", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
+         "eos_token_id", "label2id", "id2label", "time_step_limit"}  # fmt: skip
+TOGETHER = {"use_bias": "mamba_proj_bias", "mamba_proj_bias": "use_bias", "sliding_window": "sliding_window_size"}  # one thing
+NONSENSE = (-1, -(10**30), 10**30, 10**5000, 8.5, math.nan, math.inf, "8", "many", ["8"], [None], [[1], {}], {"8": 8}, {"a": [1]})
+FAMILIES = (
+    ("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer", "num_layers"), ("vocab_size", "n_vocab"),
+    ("num_attention_heads", "n_head", "n_heads"), ("num_key_value_heads", "n_head_kv", "num_kv_heads"),
+    ("intermediate_size", "ffn_hidden_size"), ("num_experts", "num_local_experts", "n_routed_experts"),
+    ("num_experts_per_tok", "experts_per_token", "top_k_experts"), ("head_dim", "attention_head_dim"),
+    ("tie_word_embeddings", "tie_embedding"),
+)  # fmt: skip
+READ_HERE = {  # keys of SHAPING that these readers know
+    **dict.fromkeys(("step3p5", "step3p7"), {"use_moe"}), **dict.fromkeys(MINIMAX, {"index_head_dim"}),
+    **dict.fromkeys([k for k in KINDS if k.startswith(("qwen3_next", "qwen3_5"))], {"attn_output_gate"}),
+    **dict.fromkeys(("kimi_linear", "kimi_k3", "glm5_next", "glm5_next_text"), {"linear_attn_config"}),
+}  # fmt: skip
+# Numbers in real configs that change no count: tokens, beams, groups that experts are picked from, training, prediction layers.
+NO_SIZE = re.compile(
+    "token|_id$|beam|length|ngram|ep_size|n_group$|topk_group|expert_group|return_seq|sequences|time_step|sinkhorn|mtp|chunk|hash|"
+    "rotary_dim|logits|init_block|local_block"
+)  # fmt: skip
+TOWERS = {"num_nextn_predict_layers", "vision_config", "audio_config"}  # named by the sheet as left out
+ADDED = {key: value for key, value in PLAIN.items() if key not in {*TOWERS, "hidden_act", "lora_rank"}}
+
+
+@dataclass
+class Mutation:
+    """A changed config, and what may come of it.
+
+    `names`: keys of which an error must name one; none: no error. `allowed`: "same", the model of the config before, or "other".
+    `like`: a config that means the same, whose outcome is the only one besides an error by name.
+    """
+
+    values: dict
+    names: set
+    allowed: tuple = ()
+    like: dict | None = None
+
+
+def size(key, value):
+    """Whether a key holds a size or a number of things."""
+    words = "size|dim|hidden|num_|n_|layers|heads|rank|experts|inner|width|kernel|groups"
+    return type(value) is int and bool(re.search(words, key)) and not NO_SIZE.search(key)
+
+
+def pick(rng, c, fits=lambda key, value: True):
+    """A key of a config other than its type, or None."""
+    return rng.choice([k for k, v in c.items() if k != "model_type" and fits(k, v)] or [None])
+
+
+def without(c, key):
+    return {k: v for k, v in c.items() if k != key}
+
+
+def about(key):
+    return {key} | RELATED.get(key, set())
+
+
+def idle(kind, key, value):
+    return not size(key, value) or kind in IDLE.get(key, ()) or key in UNKNOWN
+
+
+def nonsense(rng, kind, c):
+    key = pick(rng, c)
+    allowed = ("same", "other") if key in LOOSE else ("same",) if idle(kind, key, c[key]) else ()
+    return Mutation({**c, key: rng.choice(NONSENSE)}, {key}, allowed)
+
+
+def another_size(rng, kind, c):
+    key = pick(rng, c, size)
+    value = rng.choice([c[key] + 1, 2 * c[key], 3 * c[key], c[key] // 2, c[key] + 64, 0])
+    same = ("same",) if value == c[key] or idle(kind, key, c[key]) else ()
+    return Mutation({**c, key: value}, about(key), ("other", *same))
+
+
+def drop(rng, kind, c):
+    """Without a key: what its class says."""
+    key = pick(rng, c)
+    if key not in CLASS.get(kind, {}) or key in UNKNOWN or TOGETHER.get(key) in c:
+        return Mutation(without(c, key), about(key), ("same", "other"))
+    return Mutation(without(c, key), about(key), like={**c, key: CLASS[kind][key]})
+
+
+def null(rng, kind, c):
+    key = pick(rng, c)
+    return Mutation({**c, key: None}, about(key), ("same", "other"))
+
+
+def switch(rng, kind, c):
+    """A switch the other way round, or what is none."""
+    key = pick(rng, c, lambda key, value: type(value) is bool)
+    if key is None:
+        return null(rng, kind, c)
+    value = rng.choice([not c[key], "false", "true", [True], 2.0, 7, {"on": True}])
+    return Mutation({**c, key: value}, about(key), ("same", "other") if value is (not c[key]) else ("same",))
+
+
+def entry(rng, kind, c):
+    """A wrong entry in a list or an object."""
+    key = pick(rng, c, lambda key, value: bool(value) and isinstance(value, list | dict))
+    if key is None:
+        return nonsense(rng, kind, c)
+    bad = rng.choice([7.5, "nonsense", {"a": 1}, -1, 10**12, [[1]], True])
+    if isinstance(c[key], list):
+        i = rng.randrange(len(c[key]))
+        return Mutation({**c, key: [*c[key][:i], bad, *c[key][i + 1 :]]}, {key}, ("same", "other") if key in LOOSE else ())
+    inner = rng.choice(sorted(c[key]))
+    fine = ("same",) if key in LOOSE or type(c[key][inner]) is not int or NO_SIZE.search(inner) else ()
+    return Mutation({**c, key: {**c[key], inner: bad}}, {key, inner}, fine)
+
+
+def length(rng, kind, c):
+    """A list too long, too short, turned round or of another thing."""
+    key = pick(rng, c, lambda key, value: bool(value) and isinstance(value, list))
+    if key is None:
+        return wrap(rng, kind, c)
+    value = rng.choice([c[key][:-1], c[key] + c[key][-1:], c[key][::-1], 2 * c[key], {"0": c[key]}, [c[key]]])
+    fine = ("same", "other") if isinstance(value, list) else ("same",) if key in LOOSE else ()
+    return Mutation({**c, key: value}, about(key), fine)
+
+
+def slip(rng, kind, c):
+    """A key with letters exchanged, left out or doubled."""
+    key = pick(rng, c, lambda key, value: len(key) > 5)
+    i = rng.randrange(1, len(key) - 1)
+    wrong = rng.choice([key[:i] + key[i + 1] + key[i] + key[i + 2 :], key[:i] + key[i + 1 :], key[:i] + key[i] + key[i:]])
+    if wrong in c:
+        return reorder(rng, kind, c)
+    return Mutation({wrong if k == key else k: v for k, v in c.items()}, {wrong} | about(key), ("same",))
+
+
+def contradict(rng, kind, c):
+    """The same thing under two names, with two values."""
+    known = [(family, key) for family in FAMILIES if len(keys := [k for k in family if c.get(k)]) == 1 for key in keys]
+    family, key = rng.choice(known)
+    other = rng.choice([k for k in family if k != key])
+    value = False if c[key] is True else c[key] + rng.choice([1, 64])
+    names = {other} | ({key} if value is False else set())
+    return Mutation({**c, other: value}, names, ("same",) if value is False and other not in c else ())
+
+
+def unknown(rng, kind, c):
+    """A key that nobody knows and that may change a count."""
+    key = rng.choice(sorted(SHAPING.keys() - c.keys() - READ_HERE.get(kind, set())))
+    return Mutation({**c, key: SHAPING[key]}, {key})
+
+
+def plain(rng, kind, c):
+    key = rng.choice(sorted(ADDED.keys() - c.keys()))
+    return Mutation({**c, key: ADDED[key]}, set(), ("same",))
+
+
+def wrap(rng, kind, c):
+    """In the config of a model with towers; its type inside or outside."""
+    nest = rng.choice(config.NESTED)
+    if rng.random() < 0.5:
+        return Mutation({"model_type": kind, nest: without(c, "model_type")}, set(), ("same",))
+    wrapper = {"model_type": "wrapper", "vision_tower": {"num_hidden_layers": 3, "hidden_size": 9}, "hidden_size": 5}
+    return Mutation({**wrapper, nest: c}, set(), ("same",))
+
+
+def wrong_nest(rng, kind, c):
+    """Twice, under a key that nobody knows, or as a list."""
+    twice = {"model_type": "wrapper", "text_config": c, "llm_config": c}
+    elsewhere = {"model_type": kind, "model_config": without(c, "model_type")}
+    values = rng.choice([twice, elsewhere, {"model_type": kind, "text_config": [c]}])
+    return Mutation(values, {"text_config", "model_config", "hidden_size"})
+
+
+def reorder(rng, kind, c):
+    return Mutation(dict(rng.sample(sorted(c.items()), len(c))), set(), ("same",))
+
+
+WAYS = (nonsense, another_size, drop, null, switch, entry, length, slip, contradict, unknown, plain, wrap, wrong_nest, reorder,
+        nonsense, another_size, drop, entry, slip)  # fmt: skip
+
+
+def named(text, names):
+    """Whether an error is one line that names one of some keys."""
+    keys = "|".join(map(re.escape, names))
+    return "\n" not in text and len(text) < LONGEST and bool(names) and bool(re.search(rf"(?<!\w)({keys})(?!\w)", text))
+
+
+def wrong(mutation, before):
+    """What is wrong with the outcome of a mutation, or None."""
+    got = outcome(mutation.values)
+    if isinstance(got, str):
+        return None if named(got, mutation.names) else f"error {got!r}"
+    if mutation.like is not None:
+        expected = outcome(mutation.like)
+        return None if got == expected else f"{got[:5]}, and with what its class says {expected[:5]}"
+    found = "same" if got == before else "other"
+    return None if found in mutation.allowed else f"{found} model {got[:5]}"
+
+
+def problems(kinds, count, seed=7):
+    """Mutations that end as nothing declares, and how often each way was tried of each type."""
+    rng, found, tried = random.Random(seed), [], defaultdict(set)
+    before = {kind: [outcome(c) for c in BASES[kind]] for kind in kinds}
+    for number in range(count):
+        kind, way = kinds[number % len(kinds)], WAYS[number // len(kinds) % len(WAYS)]
+        i = rng.randrange(len(BASES[kind]))
+        mutation = way(rng, kind, BASES[kind][i])
+        tried[kind].add(way)
+        try:
+            odd = wrong(mutation, before[kind][i])
+        except Exception as error:
+            odd = f"raised {error!r}"
+        if odd:
+            changed = {k: config._shown(v) for k, v in mutation.values.items() if BASES[kind][i].get(k, k) is not v}
+            found.append(f"{way.__name__} of {kind}: {str(changed)[:200]}: {odd[:300]}")
+    return found, tried
+
+
+def test_every_model_type_that_is_read_has_configs_to_mutate():
+    """A new type needs rows in class_defaults_2026.csv, or sizes in OWN where transformers has no class for it."""
+    assert set(KINDS) <= set(BASES) and not [kind for kind in KINDS if any(isinstance(outcome(c), str) for c in BASES[kind])]
+
+
+def test_twenty_thousand_mutations_of_all_readers_end_as_declared():
+    start = time.process_time()
+    found, tried = problems(KINDS, COUNT)
+    spent = time.process_time() - start
+    assert not found, f"{len(found)} of {COUNT} undeclared, such as\n" + "\n".join(found[:10])
+    assert set(tried) == set(KINDS) and all(ways == set(WAYS) for ways in tried.values())
+    assert spent < SECONDS, f"{spent:.0f} s"  # about 8 s
+
+
+# Faults put into one reader, or into what all of them share: each is found.
+
+MISTRAL = READERS["mistral"]
+
+
+def brittle(read, hidden, kind):
+    read.values["head_dim"] % 2  # a KeyError where it is missing, a TypeError where it is text
+    return MISTRAL(read, hidden, kind)
+
+
+def fixed(read, hidden, kind):
+    read.integer("intermediate_size")
+    read.values = {**read.values, "intermediate_size": 14336}
+    return MISTRAL(read, hidden, kind)
+
+
+def coercing(read, hidden, kind):
+    read.values = {k: int(v) if isinstance(v, str) and v.isdigit() else v for k, v in read.values.items()}
+    return MISTRAL(read, hidden, kind)
+
+
+def swallowing(read, hidden, kind):
+    read.used |= read.values.keys()
+    return MISTRAL(read, hidden, kind)
+
+
+@pytest.mark.parametrize("fault", [brittle, fixed, coercing, swallowing])
+def test_a_faulty_reader_is_found(monkeypatch, fault):
+    assert not problems(["mistral"], 400)[0]
+    monkeypatch.setitem(READERS, "mistral", fault)
+    assert problems(["mistral"], 400)[0]
+
+
+@pytest.mark.parametrize("fault", [
+    lambda patch: patch.setitem(DEFAULTS, "mistral", {}),
+    lambda patch: patch.setattr(config.Reader, "finish", lambda self, kind: None),
+    lambda patch: patch.setattr(config.Reader, "optional", lambda self, *keys: self.raw(*keys)[1]),
+    lambda patch: patch.setattr(config.Reader, "complain", lambda self, key, accepted: ValueError(f"bad config: {accepted}")),
+], ids=["defaults", "finish", "optional", "complain"])  # fmt: skip
+def test_a_fault_of_all_readers_is_found(monkeypatch, fault):
+    fault(monkeypatch)
+    assert problems(["mistral"], 400)[0]
