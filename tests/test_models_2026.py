@@ -139,8 +139,9 @@ def test_ling_as_mlx_counts_it(change, total):
 
 
 @pytest.mark.parametrize(("name", "change", "says"), [
-    ("google--gemma-4-26B-A4B", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input' must be 0"),
-    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 10}, "num_kv_shared_layers' must be 0"),
+    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 30}, "num_kv_shared_layers' must be a whole number from 0 to 29"),
+    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 26}, "num_kv_shared_layers' must be such that a layer of each kind"),
+    ("google--gemma-4-26B-A4B", {"per_layer_config": {"5": {"head_dim": 512}}}, "per_layer_config' must be one entry for each"),
     ("google--gemma-4-26B-A4B", {"num_global_key_value_heads": 3}, "num_global_key_value_heads' must be a divisor of 16"),
     ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"no_rope_layers": [1, 0]}, "a list of 48 zeros and ones"),
     ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"layer_types": ["full_attention"]}, "layer_types' must be 48 entries"),

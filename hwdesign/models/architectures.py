@@ -14,7 +14,9 @@ from hwdesign.models import (
     gpt_readers,
     hybrid_readers,
     mixed_readers,
+    newer_readers,
     reading,
+    shared_cache_readers,
     sparse_readers,
     state_readers,
 )
@@ -158,6 +160,8 @@ FAMILIES = (
     sparse_readers,
     state_readers,
     hybrid_readers,
+    shared_cache_readers,
+    newer_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

@@ -692,6 +692,8 @@ class _StepTimer:
             vectors += count * sum(w.stored * w.elements for w in small)
         same = plan.tp * plan.kvp  # GPUs with the same tokens
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
+        for weight in model.closing:  # tables are cut like the embedding
+            table += -(-weight.n // same) * weight.k if weight.part == "embedding" else 0
         rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
         held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
@@ -733,6 +735,7 @@ def _stage_shares(model, context, stages, engine, size):
     parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
     weights = [float(sum(sizes[block] for block in part)) for part in parts]
     weights[0] += model.vocab_size * model.hidden_size
+    weights[0] += sum(w.elements for w in model.closing if w.part == "embedding")
     weights[-1] += model.head_rows * model.hidden_size
     cached = [sum(caches[block] for block in part) for part in parts]
     every = np.maximum(sum(cached), 1e-9)
