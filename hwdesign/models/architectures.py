@@ -10,6 +10,7 @@ import math
 
 from hwdesign.models import (
     dense_readers,
+    engine_readers,
     expert_readers,
     gpt_readers,
     hybrid_readers,
@@ -162,6 +163,7 @@ FAMILIES = (
     hybrid_readers,
     shared_cache_readers,
     newer_readers,
+    engine_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

@@ -491,7 +491,8 @@ class MoE(FeedForward):
     expert that only steers the choice, `router_scale` a factor for each input and each expert.
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
     With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
-    turned back into them; `latent_norm` is a norm of them.
+    turned back into them; `latent_norm` is a norm of them. `image_correction` is a second correction
+    of the router, for tokens of images.
 
     Examples
     --------
@@ -512,6 +513,7 @@ class MoE(FeedForward):
     zero_experts: int = 0
     latent: int = 0  # [element]
     latent_norm: bool = False
+    image_correction: bool = False
 
     routed = True
 
@@ -519,7 +521,7 @@ class MoE(FeedForward):
         sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
         counts = (*counts, "latent")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
-        flags = (*flags, "latent_norm")
+        flags = (*flags, "latent_norm", "image_correction")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
 
     @property
@@ -543,6 +545,8 @@ class MoE(FeedForward):
         out = linear("router", "router", self.choices, hidden, self.router_bias)
         if self.router_correction:
             out.append(vector("router correction", "router", self.choices))
+        if self.image_correction:
+            out.append(vector("router correction of images", "router", self.choices))
         if self.router_scale:
             out += [vector("router scale", "router", hidden)]
             out += [vector("expert scale", "router", self.num_experts)]

@@ -65,7 +65,7 @@ def _mimo(read, hidden, kind):
     layers, bias = reading.layers(read), read.flag("attention_bias")
     window = read.integer("sliding_window", "sliding_window_size")
     reading.only(read, {"attention_chunk_size": window, "n_shared_experts": 0})
-    read.used.add("attention_value_scale")
+    read.used.update(("attention_value_scale", "attention_projection_layout"))
     in_window = _zeros_and_ones(read, "hybrid_layer_pattern", layers)
     if in_window is None:
         kinds = _types(read, layers, (FULL, SLIDING))

@@ -16,9 +16,7 @@ NEW_STYLES = {  # as STYLES of hwdesign.models.checkpoint
     "bamba": ("model.layers", "self_attn", "feed_forward"),
     "lfm2": ("model.layers", "self_attn", "feed_forward"),
     "lfm2_moe": ("model.layers", "self_attn", "feed_forward"),
-    **dict.fromkeys(
-        ("bailing_hybrid", "bailing_moe_linear"), ("model.layers", "attention", "mlp")
-    ),
+    **dict.fromkeys(("bailing_hybrid", "bailing_moe_linear"), ("model.layers", "attention", "mlp")),
 }
 NEW_LEAVES = {  # as LEAVES there
     "mamba in": ("in_proj",),

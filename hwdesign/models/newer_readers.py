@@ -64,9 +64,7 @@ def _axk1(read, hidden, kind):
     reading.only(read, {"topk_method": "noaux_tc"})
     sparse = Block(mixer=mixer, ffn=reading.experts(read, shared_width=shared), norms=3)
     dense = Block(mixer=mixer, ffn=DenseFFN(width=read.integer("intermediate_size")))
-    return {
-        "blocks": tuple(sparse if s else dense for s in reading.sparse_layers(read, layers, 1))
-    }
+    return {"blocks": tuple(sparse if s else dense for s in reading.sparse_layers(read, layers, 1))}
 
 
 def _minicpm3(read, hidden, kind):

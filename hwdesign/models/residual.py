@@ -30,7 +30,7 @@ class HyperConnections(Residual):
 
     Examples
     --------
-    >>> HyperConnections(streams=4).rows
+    >>> HyperConnections(streams=4).numbers
     24
     """
 
@@ -40,7 +40,7 @@ class HyperConnections(Residual):
         check_fields(self, whole=("streams",))
 
     @property
-    def rows(self):
+    def numbers(self):
         """Numbers that one connection makes for a token: what goes in, what comes out, and how the
         streams are mixed.
         """
@@ -48,8 +48,8 @@ class HyperConnections(Residual):
 
     def weights(self, hidden):
         """Weights of a block for a hidden size [element]."""
-        one = linear("hyper-connection", PART, self.rows, self.streams * hidden)
-        one += [vector("hyper-connection base", PART, self.rows)]
+        one = linear("hyper-connection", PART, self.numbers, self.streams * hidden)
+        one += [vector("hyper-connection base", PART, self.numbers)]
         return 2 * [*one, vector("hyper-connection scale", PART, 3)]
 
     def head(self, hidden):
@@ -61,8 +61,52 @@ class HyperConnections(Residual):
     def operations(self, run):
         """Adds both connections of one layer, which every GPU works out for itself."""
         width = self.streams * run.hidden
-        run.gemm("hyper-connection", run.tokens, self.rows, width, PART, 2.0)
+        run.gemm("hyper-connection", run.tokens, self.numbers, width, PART, 2.0)
         run.small(4, run.tokens * width)  # mixed before and after each part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engram(HyperConnections):
+    """Hyper-connections into which a block writes what it finds in a table of n-grams: `columns`
+    rows of `row_size` a token, out of `rows`, projected to a key for each stream and a value.
+
+    Examples
+    --------
+    >>> engram = Engram(streams=4, rows=1000, row_size=256, columns=24)
+    >>> [w.elements for w in engram.weights(5120)][-4:]
+    [256000, 157286400, 20480, 20480]
+    """
+
+    rows: int
+    row_size: int  # [element]
+    columns: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, sizes=("row_size", "columns"), whole=("rows",))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        table = Weight(
+            name="engram table",
+            part="embedding",
+            n=self.rows,
+            k=self.row_size,
+            used=0,
+            matmul=False,
+        )
+        out = [*super().weights(hidden), table]
+        wide = (1 + self.streams) * hidden
+        out += linear("engram kv", PART, wide, self.columns * self.row_size)
+        each = self.streams * hidden
+        return [*out, vector("engram q", PART, each), vector("engram k", PART, each)]
+
+    def operations(self, run):
+        """Adds both connections, the projection of the rows and the gates of one layer."""
+        super().operations(run)
+        wide, inside = (1 + self.streams) * run.hidden, self.columns * self.row_size
+        run.gemm("engram kv", run.tokens, wide, inside, PART)
+        run.small(2, run.tokens * self.streams * run.hidden)  # lookup and gates
 
 
 @dataclass(frozen=True, kw_only=True)

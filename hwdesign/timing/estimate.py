@@ -686,14 +686,11 @@ class _StepTimer:
     def _kept(self, load, plan):
         """Vectors (norms, biases) are on every GPU, the input embedding is cut like the head."""
         model, (batch, context, new) = self.model, load
-        vectors = 0
-        for block, count in model.block_counts.items():
-            small = [w for w in block.weights(model.hidden_size) if not w.matmul]
-            vectors += count * sum(w.stored * w.elements for w in small)
         same = plan.tp * plan.kvp  # GPUs with the same tokens
+        vectors = _cut_tables(model.closing, same)
+        for block, count in model.block_counts.items():
+            vectors += count * _cut_tables(block.weights(model.hidden_size), same)
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
-        for weight in model.closing:  # tables are cut like the embedding
-            table += -(-weight.n // same) * weight.k if weight.part == "embedding" else 0
         rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
         held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
@@ -714,6 +711,15 @@ class _StepTimer:
         total = sum(gemm.count * gemm.n * gemm.k * size[gemm.part] for gemm in dense)
         total += sum(e.count * e.stored_elements * size["experts"] for e in done.experts)
         return total
+
+
+def _cut_tables(weights, same):
+    """Elements on one GPU of what no matrix is multiplied by [element]: tables are cut over the
+    GPUs with the same tokens, vectors are on each.
+    """
+    kept = [w for w in weights if not w.matmul]
+    tables = sum(-(-w.n // same) * w.k for w in kept if w.part == "embedding")
+    return tables + sum(w.stored * w.elements for w in kept if w.part != "embedding")
 
 
 def _stage_shares(model, context, stages, engine, size):
