@@ -6,6 +6,7 @@ whether they agree. State in bytes: FP32 matrices, BF16 convolutions; caches BF1
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,18 +64,64 @@ def test_a_quantization_inside_the_text_config_and_one_of_experts_alone():
     assert gemma.quantization == "nvfp4" and dict(gemma.formats)["shared experts"] == (("bf16", 1.0),)
 
 
-DEFAULTS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
+def rows(name):
+    return list(csv.DictReader((DATA / name).open(encoding="utf-8")))
+
+
+DEFAULTS = rows("class_defaults_2026.csv")
+MORE = rows("class_defaults_more.csv")
 
 
 def test_class_defaults_and_changed_ones_equal_the_module_trees():
-    """Three configs a type, the first with the defaults of its class; counted by transformers on the meta device, with
-    the buffers that hold router corrections and layer scales, without a bias that is tied away."""
-    for row in DEFAULTS:
+    """Three configs a type or more, the first with the defaults of its class or the shape of a published model; counted by
+    transformers on the meta device, with the buffers that hold router corrections and layer scales, without a bias that is
+    tied away; of types that it has not, by mlx-lm and mlx-vlm. The correction of A.X-K1's router, which no checkpoint
+    holds, and the towers of Phi-4-multimodal are taken off; the shapes of chatglm were counted as the class glm."""
+    for row in DEFAULTS + MORE:
         model = config.load(json.loads(row["config"]))
         assert model.parameters == int(row["total"]), row
         near = sum(bool(block.mixer and block.mixer.window) for block in model.blocks)
         assert row["window_layers"] in ("", str(near)), row
-    assert len({row["model_type"] for row in DEFAULTS}) == 97
+    assert len({row["model_type"] for row in DEFAULTS}) == 97 and len({row["model_type"] for row in MORE}) == 20
+
+
+@pytest.mark.parametrize("row", rows("cache_layers_more.csv"), ids=lambda row: row["model_type"])
+def test_each_layer_keeps_what_mlx_keeps(row):
+    """Elements of a token, the window or 0, and how many layers keep them, in caches that mlx-lm filled; the state of all
+    layers, without the numbers of the last tokens that LongCat keeps for its n-grams."""
+    mixers = [block.mixer for block in config.load(json.loads(row["config"])).blocks]
+    kept = Counter((elements, window or 0) for mixer in mixers for elements, window in mixer.caches if elements)
+    assert sorted([*cache, count] for cache, count in kept.items()) == json.loads(row["caches"])
+    assert sum(sum(mixer.state_elements) for mixer in mixers) == int(row["state"])
+
+
+@pytest.mark.parametrize(("row", "name", "layers"), [(MORE[0], 4, 35), (MORE[1], 2, 30)])
+def test_gemma_3n_counts_what_a_token_uses(row, name, layers):
+    """E4B and E2B are called after what a token uses: of the table of inputs of all layers it reads one row. Of their
+    layers 20 keep a cache, 16 of them in a window of 512; the others read those of the last two."""
+    model = config.load(json.loads(row["config"]))
+    kept = [mixer for mixer in (block.mixer for block in model.blocks) if mixer.cache_elements]
+    assert len(model.blocks) == layers and len(kept) == 20 and sum(mixer.window == 512 for mixer in kept) == 16
+    used = model.active_parameters(include_embedding=True)
+    assert model.parameters - used == 262144 * layers * 256 and round(used / 1e9) == name
+    assert model.kv_bytes(100_000) == 2 * 2 * 2 * 256 * (4 * 100_000 + 16 * 512)
+    unused = (layers - 20) * (2 * 2048 * 512 + 256)
+    assert model.left_out == (f"keys and values of {layers - 20} layers that read the cache of others "
+                              f"({unused:,} parameters, if the checkpoint has them)",)  # fmt: skip
+
+
+def test_an_image_is_kept_once_however_long_the_text():
+    """Llama-3.2-11B-Vision: 9.78 B in its text part, 6,404 tokens of an image of four tiles in eight layers."""
+    text = {**json.loads(next(row["config"] for row in MORE if row["model_type"] == "mllama_text_model"))}
+    vision = {"image_size": 560, "patch_size": 14, "max_num_tiles": 4}
+    model = config.load({"model_type": "mllama", "text_config": text, "vision_config": vision})
+    assert model.parameters == 9775192080 and model.kv_bytes_per_token() == 32 * 2 * 8 * 128 * 2
+    image = 8 * 6404 * 2 * 8 * 128 * 2
+    assert model.kv_bytes(1000) - 1000 * model.kv_bytes_per_token() == image == model.kv_bytes(9) - 9 * 131072
+    works = [work for work in hw.step(model, batch=2, context=5000).work if work.kind == "cross-attention"]
+    assert [work.count for work in works] == [8] and works[0].flops == 2 * 2 * 32 * 2 * 128 * 6404
+    assert works[0].cache_elements == 2 * 6404 * 2 * 8 * 128
+    assert config.load(text).kv_bytes(1000) == 1000 * 131072  # without an image
 
 
 LONGCAT = {"hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vocab_size": 131072, "ffn_hidden_size": 12288,

@@ -337,8 +337,7 @@ class LatentAttention(Mixer):
             "kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank
         )
         out += [vector("kv norm", "norm", self.kv_rank)]
-        if self.gate_size:
-            gates = self.num_heads * self.gate_size
+        if gates := self.num_heads * self.gate_size:
             out += linear("attention gate", "attention", gates, hidden)
         out += self.indexer.weights(hidden, self.q_rank) if self.indexer else []
         return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
@@ -360,8 +359,7 @@ class LatentAttention(Mixer):
             expanded, values = run.batch * run.context, output
             key, value = self.nope_dim + self.rope_dim, self.v_dim
         run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
-        if self.gate_size:
-            gates = heads * self.gate_size
+        if gates := heads * self.gate_size:
             run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
         window, kind = sparse(self, run, self.q_rank)
@@ -491,8 +489,8 @@ class MoE(FeedForward):
     expert that only steers the choice, `router_scale` a factor for each input and each expert.
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
     With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
-    turned back into them; `latent_norm` is a norm of them. `image_correction` is a second correction
-    of the router, for tokens of images.
+    turned back into them; `latent_norm` is a norm of them. `image_correction` is a second
+    correction of the router, for tokens of images.
 
     Examples
     --------

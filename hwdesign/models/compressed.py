@@ -1,8 +1,8 @@
 """Compressed sparse attention of DeepSeek-V4: each layer keeps a short window of tokens and, in
 most layers, one entry for each 4 or 128 of them.
 
-Sources: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs; for layers
-that share entries, DeepSeek-V4.1 as mlx-vlm 0.7.10 builds it.
+Sources: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs; for
+layers that share entries, DeepSeek-V4.1 as mlx-vlm 0.7.10 builds it.
 """
 
 import math

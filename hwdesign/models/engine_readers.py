@@ -8,6 +8,7 @@ Phi-4-multimodal, arXiv 2503.01743, and its published config.
 from hwdesign.models import dense_readers, mixed_readers, reading
 from hwdesign.models.blocks import DenseFFN, SelfAttention
 from hwdesign.models.parts import Weight, linear
+from hwdesign.models.shared_cache import SharedKeysAttention
 
 LINEAR = "residual"  # part of matrices outside the blocks
 
@@ -71,6 +72,32 @@ def _chatglm(read, hidden, kind):
         "norm_bias": not plain,
         "final_norm": read.flag("post_layer_norm", default=True),
     }
+
+
+def _hunyuan_large(read, hidden, kind):
+    """Experts beside shared ones in each layer; where keys and values are shared, every n-th layer
+    makes them.
+    """
+    layers, bias = reading.layers(read), read.flag("attention_bias")
+    reading.only(read, {"tie_word_embeddings": True, "mlp_bias": False, "norm_type": "rms"})
+    read.used.update(("org_vocab_size", "moe_drop_tokens", "moe_random_routing_dropped_token"))
+    read.used.add("position_embedding_xdrope")
+    heads, kv, size = reading.heads(read, hidden)
+    if size * heads != hidden:
+        raise read.complain("head_dim", f"{hidden} / {heads} or absent")
+    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
+    shape |= {"qkv_bias": bias, "out_bias": bias}
+    shape["qk_norm"] = "head" if read.flag("use_qk_norm") else None
+    full, copy = SelfAttention(**shape), SharedKeysAttention(**shape)
+    every = read.integer("cla_share_factor", default=2)
+    every = every if read.flag("use_cla") else 1
+    width = read.integer("intermediate_size")
+    reading.only(read, {"moe_intermediate_size": width})
+    shared = width * read.integer("num_shared_expert", least=0)
+    mixed = read.flag("use_mixed_mlp_moe")
+    moe = reading.experts(read, "intermediate_size", shared_width=shared if mixed else 0)
+    mixers = [copy if i % every else full for i in range(layers)]
+    return {"blocks": reading.blocks(mixers, [moe] * layers)}
 
 
 def _deepseek_moe(read, hidden, kind):
@@ -143,6 +170,7 @@ READERS = {
     **dict.fromkeys(("internlm", "internlm2", "minicpm", "orion"), _plain),
     "qwen": _qwen,
     "chatglm": _chatglm,
+    "hunyuan": _hunyuan_large,
     "deepseek": _deepseek_moe,
     "plamo3": _plamo3,
     "longcat_flash_ngram": _longcat_ngram,
@@ -157,6 +185,7 @@ ALIASES = {
 }
 # What a missing key means in the class of a type.
 DEFAULTS = {
+    "hunyuan": {"tie_word_embeddings": True},
     "phi4_multimodal": {"num_key_value_heads": 8},
     "plamo3": {"num_key_value_heads": 4, "head_dim": 128, "tie_word_embeddings": True},
     "longcat_flash_ngram": {

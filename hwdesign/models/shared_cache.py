@@ -1,7 +1,8 @@
 """Attention that keeps nothing of its own: it reads the keys and values of an earlier layer, or
 those of an image.
 
-Sources: `modeling_gemma3n.py`, `modeling_gemma4.py` and `modeling_mllama.py` of transformers 5.24.
+Sources: `modeling_gemma3n.py`, `modeling_gemma4.py` and `modeling_mllama.py` of transformers 5.24;
+`hunyuan.py` of mlx-lm 0.32.2.
 """
 
 from dataclasses import dataclass
@@ -77,6 +78,34 @@ class SharedCacheAttention(SelfAttention):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedKeysAttention(SharedCacheAttention):
+    """Attention to keys and values that an earlier layer has made, which engines cache once more
+    for each layer, as its norm and its rotation follow.
+
+    Examples
+    --------
+    >>> shared = SharedKeysAttention(num_heads=80, num_kv_heads=8, head_dim=80, qk_norm="head")
+    >>> shared.kind, shared.cache_elements
+    ('GQA, keys of an earlier layer', 1280)
+    """
+
+    @property
+    def kind(self):
+        """As any attention, and whose keys it reads."""
+        return f"{SelfAttention.kind.fget(self)}, keys of an earlier layer"
+
+    @property
+    def cache_elements(self):
+        """Elements a token leaves in the cache [element]."""
+        return self.read_elements
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        key = self.head_dim if self.qk_norm == "head" else self.num_kv_heads * self.head_dim
+        return super().weights(hidden) + ([vector("k norm", "norm", key)] if self.qk_norm else [])
+
+
+@dataclass(frozen=True, kw_only=True)
 class CrossAttention(SelfAttention):
     """Attention of text to an image of so many `tokens`: their keys and values are kept, and no
     more with a longer text.
@@ -92,6 +121,7 @@ class CrossAttention(SelfAttention):
     """
 
     tokens: int  # [token]
+    module = "cross_attn"
 
     def __post_init__(self):
         super().__post_init__()

@@ -573,8 +573,8 @@ class AttentionRun(Run):
         `heads` and `kv_heads` on this GPU, of sizes `key` and `value`; `cached` elements of a
         token here, or of each `every` tokens together; `output`, the width that the output
         projection takes in, 0 where the mixer adds one of its own; `latent` and `kind` as in
-        `Work`; `window`, most tokens that a query sees [token]; `outside`, tokens that are no part of the
-        text and that each query sees instead.
+        `Work`; `window`, most tokens that a query sees [token]; `outside`, tokens that are no part
+        of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
         seen = {"causal": outside is None, "window": window}
