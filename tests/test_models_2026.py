@@ -82,7 +82,7 @@ def test_class_defaults_and_changed_ones_equal_the_module_trees():
         assert model.parameters == int(row["total"]), row
         near = sum(bool(block.mixer and block.mixer.window) for block in model.blocks)
         assert row["window_layers"] in ("", str(near)), row
-    assert len({row["model_type"] for row in DEFAULTS}) == 97 and len({row["model_type"] for row in MORE}) == 27
+    assert len({row["model_type"] for row in DEFAULTS}) == 97 and len({row["model_type"] for row in MORE}) == 36
 
 
 @pytest.mark.parametrize("row", rows("cache_layers_more.csv"), ids=lambda row: row["model_type"])
@@ -162,6 +162,40 @@ PUBLISHED = {
 def test_published_totals(kind):
     total, sizes = PUBLISHED[kind]
     assert config.load({"model_type": kind, **sizes}).parameters == total
+
+
+# Totals that their makers or those who loaded them print, in public repositories: Baichuan's README, and counts of loaded
+# models. Keys as published configs spell them.
+_BAICHUAN = {"model_type": "baichuan", "vocab_size": 64000, "tie_word_embeddings": False, "z_loss_weight": 0}
+_INTERNLM2 = {"model_type": "internlm2", "num_key_value_heads": 8, "vocab_size": 92544, "bias": False}
+PRINTED = [
+    (7000559616, {**_BAICHUAN, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+                  "num_attention_heads": 32}),
+    (13264901120, {**_BAICHUAN, "hidden_size": 5120, "intermediate_size": 13696, "num_hidden_layers": 40,
+                   "num_attention_heads": 40, "model_max_length": 4096}),
+    (6243584000, {"model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28, "kv_channels": 128,
+                  "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2, "rmsnorm": True,
+                  "padded_vocab_size": 65024, "add_bias_linear": False, "add_qkv_bias": True, "post_layer_norm": True}),
+    (7721324544, {"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+                  "num_attention_heads": 32, "kv_channels": 128, "vocab_size": 151936, "no_bias": True}),
+    (7737708544, {**_INTERNLM2, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                  "num_attention_heads": 32}),
+    (19861149696, {**_INTERNLM2, "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 48,
+                   "num_attention_heads": 48}),
+    (2724880896, {"model_type": "minicpm", "hidden_size": 2304, "intermediate_size": 5760, "num_hidden_layers": 40,
+                  "num_attention_heads": 36, "num_key_value_heads": 36, "vocab_size": 122753, "tie_word_embeddings": True}),
+    (16375728128, {"model_type": "deepseek", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+                   "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "n_shared_experts": 2,
+                   "n_routed_experts": 64, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "vocab_size": 102400}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("total", "values"), PRINTED, ids=lambda value: value if isinstance(value, int) else value["model_type"])
+def test_totals_that_are_printed_for_models_without_a_class(total, values):
+    model = config.load(values)
+    assert model.parameters == total
+    if values["model_type"] == "deepseek":  # printed, too
+        assert model.active_parameters(include_embedding=True) == 2828650496
 
 
 LING = {"model_type": "bailing_moe", "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,

@@ -63,9 +63,8 @@ CACHES = {  # what the cache is called -> format; None is the engine's choice
 }
 # Modules that stay in BF16 without being named, or that no count includes.
 UNTOUCHED = re.compile(
-    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|"
-    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|altup|laurel|"
-    r"per_layer|engram",
+    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
+    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer",
     re.I,
 )
 # Model type -> (what comes before the number of a layer, its mixer, its feed-forward part).

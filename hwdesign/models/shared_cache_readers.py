@@ -13,6 +13,7 @@ from hwdesign.models.residual import AlternatingUpdates, PerLayerInputs
 from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+IMAGE_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]  # where no key says which layers see an image
 
 
 def _kinds(read, layers, every):
@@ -137,7 +138,7 @@ def _gemma3n(read, hidden, kind):
     """
     layers = reading.layers(read)
     read.used.update(("activation_sparsity_pattern", "altup_active_idx", "altup_coef_clip"))
-    read.used.add("altup_correct_scale")
+    read.used.update(("altup_correct_scale", "altup_lr_multiplier"))
     kinds, bias = _kinds(read, layers, 5), read.flag("attention_bias")
     heads, kv, size = reading.heads(read, hidden)
     shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size, "qk_norm": "head"}
@@ -175,6 +176,7 @@ def _mllama(read, hidden, kind):
     """
     layers = reading.layers(read)
     chosen = read.items("cross_attention_layers", int, "layer numbers")
+    chosen = IMAGE_LAYERS if chosen is None else chosen
     if not set(chosen) <= set(range(layers)) or len(set(chosen)) != len(chosen):
         raise read.complain("cross_attention_layers", f"layer numbers from 0 to {layers - 1}")
     heads, kv, size = reading.heads(read, hidden)
@@ -237,9 +239,6 @@ DEFAULTS = {
         "laurel_rank": 64,
         "tie_word_embeddings": True,
     },
-    "mllama": {
-        "num_key_value_heads": 8,
-        "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
-    },
+    "mllama": {"num_key_value_heads": 8},
 }
 GIVEN = {}

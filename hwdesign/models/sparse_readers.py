@@ -338,7 +338,7 @@ def _engrams(read, layers, streams):
 
 
 ALIASES = {"deepseek_ref": "deepseek_v4", "minimax_m3_vl_text": "minimax_m3"}
-ALIASES["minimax_m3_vl"] = "minimax_m3"
+ALIASES |= {"minimax_m3_vl": "minimax_m3", "deepseek_v41_text": "deepseek_v41"}
 DEFAULTS, GIVEN = {}, {}
 READERS = {
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _sparse_deepseek),
