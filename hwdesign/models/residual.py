@@ -197,8 +197,8 @@ class AlternatingUpdates(Residual):
     def weights(self, hidden):
         """Weights of a block for a hidden size [element]."""
         n = self.streams
-        out = linear("update prediction", PART, n**2, n) + linear("update correction", PART, n, n)
-        out += linear("update router", PART, n, hidden)
+        out = linear("update router", PART, n, hidden)
+        out += [vector("update prediction", PART, n**3), vector("update correction", PART, n**2)]
         out += [vector("update scale", PART, hidden), vector("update norm", "norm", hidden)]
         out += linear("laurel down", PART, self.rank, hidden)
         out += linear("laurel up", PART, hidden, self.rank)
@@ -217,8 +217,6 @@ class AlternatingUpdates(Residual):
         every GPU works out for itself.
         """
         n, tokens = self.streams, run.tokens
-        run.gemm("update prediction", tokens, n**2, n, PART)
-        run.gemm("update correction", tokens, n, n, PART)
         run.gemm("update router", tokens, n, run.hidden, PART)
         run.gemm("laurel down", tokens, self.rank, run.hidden, PART)
         run.gemm("laurel up", tokens, run.hidden, self.rank, PART)
