@@ -126,6 +126,27 @@ def _plamo3(read, hidden, kind):
     return {"blocks": reading.blocks(mixers, [ffn] * layers, norms=4)}
 
 
+def _spark(read, hidden, kind):
+    """Windows, every fourth layer full, and a gate for each head."""
+    reading.only(read, {"headwise_attn_output_gate": True})
+    read.used.add("gate_attn_act_mode")  # its activation
+    layers, bias = reading.layers(read), read.flag("attention_bias")
+    extra = {"qkv_bias": bias, "out_bias": bias, "output_gate": "head"}
+    period = 4 if read.raw("layer_types")[1] is None else None
+    mixers = reading.attention(read, hidden, layers, kind, period=period, **extra)
+    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers)}
+
+
+def _nanbeige(read, hidden, kind):
+    """A Llama; its layers may run several times, which is not counted."""
+    reading.only(read, {"num_loops": 1, "enable_double_loop_split": False, "loop_share_kv": False})
+    if read.raw("loop_loss_weights")[1]:
+        raise read.complain("loop_loss_weights", "absent: layers that run again are not counted")
+    reading.only(read, {"enable_depth_attention": False})
+    return dense_readers.READERS["llama"](read, hidden, "llama")
+
+
 def _longcat_ngram(read, hidden, kind):
     """LongCat-Flash with tables of n-grams, whose rows are projected and added to the embedding."""
     found = mixed_readers.READERS["longcat_flash"](read, hidden, "longcat_flash")
@@ -173,6 +194,8 @@ READERS = {
     "hunyuan": _hunyuan_large,
     "deepseek": _deepseek_moe,
     "plamo3": _plamo3,
+    "spark2_5": _spark,
+    "nanbeige": _nanbeige,
     "longcat_flash_ngram": _longcat_ngram,
     **dict.fromkeys(("phi4_multimodal", "phi4mm"), _phi4),
 }
@@ -188,6 +211,7 @@ DEFAULTS = {
     "hunyuan": {"tie_word_embeddings": True},
     "phi4_multimodal": {"num_key_value_heads": 8},
     "plamo3": {"num_key_value_heads": 4, "head_dim": 128, "tie_word_embeddings": True},
+    "spark2_5": {"tie_word_embeddings": True},
     "longcat_flash_ngram": {
         "zero_expert_num": 256,
         "ngram_vocab_size_ratio": 78,
