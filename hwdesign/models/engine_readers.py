@@ -54,8 +54,9 @@ def _chatglm(read, hidden, kind):
     if read.raw("padded_vocab_size")[1] is not None:
         reading.only(read, {"padded_vocab_size": read.integer("vocab_size")})
     reading.only(read, {"prefix_projection": False, "pre_seq_len": 0})
-    read.used.update(("num_layers", "kv_channels", "apply_residual_connection_post_layernorm"))
+    read.used.update(("num_layers", "apply_residual_connection_post_layernorm"))
     heads, kv = read.integer("num_attention_heads"), None
+    reading.only(read, {"kv_channels": hidden // heads})
     if read.flag("multi_query_attention"):
         kv = read.integer("multi_query_group_num", most=heads)
     read.used.add("multi_query_group_num")
@@ -164,7 +165,7 @@ def _longcat_ngram(read, hidden, kind):
     return found | {"closing": tuple(made)}
 
 
-ADAPTED = ("qkv", "o", "gate_up", "down")  # what the adapters of Phi-4-multimodal are beside
+ADAPTED = ("qkv", "o", "gate_up", "down")  # names of what adapters stand beside
 
 
 def _phi4(read, hidden, kind):
@@ -179,11 +180,13 @@ def _phi4(read, hidden, kind):
     for name in ("vision", "speech"):
         if read.raw(f"{name}_lora")[1] is not None:
             inner = read.inside(f"{name}_lora")
-            rank = inner.integer("r", least=0)
-            inner.used.update(("layer", "dp", "lora_alpha"))
+            rank, beside = inner.integer("r", least=0), inner.raw("layer")[1]
+            inner.used.update(("dp", "lora_alpha"))
             inner.finish(kind)
-            count = rank * sides * len(found["blocks"])
-            apart.append(f"{name} adapter of rank {rank} ({count:,} parameters)")
+            text = f"{name} adapter of rank {rank}"
+            if isinstance(beside, str) and all(word in beside for word in ADAPTED):
+                text += f" ({rank * sides * len(found['blocks']):,} parameters)"
+            apart += [text] if rank else []
     return found | {"apart": tuple(apart)}
 
 
