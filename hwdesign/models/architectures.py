@@ -10,11 +10,14 @@ import math
 
 from hwdesign.models import (
     dense_readers,
+    engine_readers,
     expert_readers,
     gpt_readers,
     hybrid_readers,
     mixed_readers,
+    newer_readers,
     reading,
+    shared_cache_readers,
     sparse_readers,
     state_readers,
 )
@@ -158,6 +161,9 @@ FAMILIES = (
     sparse_readers,
     state_readers,
     hybrid_readers,
+    shared_cache_readers,
+    newer_readers,
+    engine_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

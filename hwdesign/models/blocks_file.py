@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields
 from types import NoneType
 
 from hwdesign._check import choice, shown
-from hwdesign.models import compressed, linear
+from hwdesign.models import compressed, linear, shared_cache
 from hwdesign.models.blocks import Block, MoE, SelfAttention
 from hwdesign.models.checkpoint import prediction_words
 from hwdesign.models.mamba import Mamba2
@@ -28,9 +28,9 @@ MOST_BLOCKS = LIMITS["num_hidden_layers"]
 MOST_NORMS = 64  # of a block
 LONGEST_TEXT = 300  # [character]
 TYPED = 200  # keys that are looked at for a misspelt one
-LARGEST = {"vocab_size": LIMITS["vocab_size"], "max_positions": LONGEST}
+LARGEST = {"vocab_size": LIMITS["vocab_size"], "max_positions": LONGEST, "rows": 10**11}
 PLAIN = {int: "a whole number", bool: "true or false", str: "text in one line"}
-MODULES = (compressed, linear)  # whose kinds no module above imports
+MODULES = (compressed, linear, shared_cache)  # whose kinds no module above imports
 HOME = "hwdesign.models."
 # What the classes leave to those who read: field, whether it fits, and what would.
 FIT = {
@@ -44,7 +44,7 @@ FIT = {
         ("part", lambda w: w.part in PARTS, f"one of {', '.join(PARTS)}"),
         *(
             (name, lambda w, name=name: getattr(w, name) >= 1, "at least 1")
-            for name in ("n", "k", "stored", "used")
+            for name in ("n", "k", "stored")
         ),
     ],
 }
@@ -188,7 +188,7 @@ class _Reading:
             return tuple(self.value(options[0], v, f"{where}[{i}]") for i, v in enumerate(value))
         for kind in PLAIN:
             if kind in options:
-                most = LARGEST.get(where, LIMIT)
+                most = LARGEST.get(where.rpartition(".")[2], LIMIT)
                 fits = type(value) is kind and (kind is not int or value <= most)
                 if fits and kind is str:  # that a terminal shows and does not obey
                     fits = value.isprintable() and len(value) <= LONGEST_TEXT

@@ -373,7 +373,8 @@ def left_out(outer, inner, blocks, hidden, prediction=None):
         if prediction is None and isinstance(blocks[-1].mixer, LatentAttention):
             prediction = prediction_parameters(hidden, blocks[-1])
         found.append(prediction_words(layers, prediction))
-    keys = {key for read in (outer, inner) for key, value in read.values.items() if value}
+    levels = (outer.values, outer.values.get("thinker_config") or {}, inner.values)
+    keys = {key for values in levels for key, value in values.items() if value}
     towers = [name for word, name in TOWERS.items() if {word, f"{word}_config"} & keys]
     return found + list(dict.fromkeys(towers))
 

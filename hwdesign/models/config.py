@@ -79,6 +79,8 @@ class Reader:
     `defaults` holds what a missing key means; null is as it is.
     """
 
+    outer = None  # that of the wrapper, where a config has one
+
     def __init__(self, values, where="", defaults=None):
         self.values, self.where, self.used = values, where, {"model_type", "architectures"}
         self.defaults = defaults or {}
@@ -472,6 +474,7 @@ def _model(values, name, *, sidecar=None, pooled=False):
                 "one, or the same value"
             )
     read = Reader(values, where, DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {}))
+    read.outer = outer
     return _built(outer, read, name, kind, own, sidecar=sidecar, pooled=pooled)
 
 
@@ -498,7 +501,7 @@ def _built(outer, read, name, kind, own, *, sidecar=None, pooled=False):
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model", "n_embed")
     specific = READERS[kind](read, hidden, kind)
-    prediction = specific.pop("prediction", None)
+    prediction, besides = specific.pop("prediction", None), specific.pop("apart", ())
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
     tied = read.defaults.get("tie_word_embeddings", False)
     tied = read.flag("tie_word_embeddings", "tie_embedding", default=tied)
@@ -514,7 +517,7 @@ def _built(outer, read, name, kind, own, *, sidecar=None, pooled=False):
         vocab_size=read.integer("vocab_size"),
         tied_embeddings=tied,
         max_positions=longest or specific.get("positions") or None,
-        left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden, prediction)),
+        left_out=(*apart, *besides, *checkpoint.left_out(outer, read, blocks, hidden, prediction)),
         **specific,
         **headed,
         **stored,
