@@ -142,6 +142,12 @@ def _add_show(commands):
         default="text",
         help="text for people (default) or json",
     )
+    show.add_argument(
+        "--weights",
+        metavar="PATH",
+        help="a folder of .safetensors files, one of them or their index: says whether they hold "
+        "what the sheet counts, to the last parameter, or which tensors differ (exit code 1)",
+    )
 
 
 def _add_measure(commands):
@@ -498,13 +504,28 @@ def _show(chosen):
 
     try:
         model = as_model(chosen.config)
+        proof = _proof(chosen, model) if chosen.weights is not None else None
     except (ValueError, OSError) as error:
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
-    told = json.dumps(sheet(model), indent=1) if chosen.format == "json" else sheet_text(model)
+    if chosen.format == "json":
+        figures = {"weights": proof.figures} if proof else {}
+        told = json.dumps(sheet(model) | figures, indent=1)
+    else:
+        lines = proof.lines if proof else ()
+        told = "\n".join([sheet_text(model), *(visible(line, 1000) for line in lines)])
     _write(f"{told}\n", None)
-    return 0
+    return int(bool(proof) and not proof.equal)
+
+
+def _proof(chosen, model):
+    """The model held against the files that --weights names."""
+    from hwdesign.advice.case import config_path
+    from hwdesign.models.proof import prove
+
+    written = json.loads(config_path(chosen.config).read_text(encoding="utf-8-sig"))
+    return prove(model, chosen.weights, written)
 
 
 def _measure(chosen):
