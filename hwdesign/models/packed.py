@@ -8,6 +8,7 @@ elements a byte with `weight_scale`), bitsandbytes (`absmax`, `SCB`), the FP4 ex
 another format is refused by its name.
 """
 
+import functools
 import math
 import re
 from typing import NamedTuple
@@ -32,7 +33,7 @@ SCALES = re.compile(
     r"(?:^|[._])(?:(?:weight|input|output|activation|input_activation|[qkv]|prob_output|weight_global|"
     r"input_global|pre_quant)_scale(?:_inv|_\d)?|(?:weight|input|output|[kv])_zero_point|"
     r"weight_g_idx|weight_shape|g_idx|qzeros|SCB|weight_format|absmax|quant_map|nested_absmax|"
-    r"nested_quant_map|quant_state\.\w+|wscale|ascale)$"
+    r"nested_quant_map|bitsandbytes__\w+|wscale|ascale|scales|biases)$"
 )
 STACKED = re.compile(r"_(?:scales?|bias_scale|scale_inv|scale_\d|blocks)$")
 BUFFERS = re.compile(
@@ -94,43 +95,50 @@ def unpack(tensors, config=None):
 def _other(name, tensor, tensors):
     """What a tensor is that holds no parameters; None where it holds some."""
     above, _, leaf = name.rpartition(".")
-    if leaf in REFUSED or TORCHAO.search(leaf):
-        kind = REFUSED.get(leaf, "torchao")
+    kind, stem = _leaf(leaf)
+    if kind in ("scale", "buffer"):
+        return kind
+    if kind:
         raise ValueError(
             f"weights must be in a format that is unpacked here, got {shown(name)}: {kind} is not"
         )
-    if BUFFERS.search(name) or (leaf == "bias" and len(tensor.shape) > 2 and "att" in above):
+    if leaf == "bias" and len(tensor.shape) > 2 and "att" in above:
         return "buffer"
-    if SCALES.search(name):
+    weight = tensors.get(f"{above}.weight")
+    if leaf == "scale" and weight is not None and weight.dtype in LOW:
         return "scale"
-    if leaf in ("scales", "biases", "scale") and _quantized(above, tensors, leaf):
-        return "scale"
-    stem = STACKED.sub("", name)
-    if stem != name and not name.endswith("_blocks"):
-        matrix = tensors.get(stem) or tensors.get(f"{stem}_blocks")
+    if stem != leaf:
+        whole = name[: len(name) - len(leaf)] + stem
+        matrix = tensors.get(whole) or tensors.get(f"{whole}_blocks")
         if matrix and matrix.dtype in LOW:
             return "scale"
     table = tensor.dtype in TABLES and not _packed(name, tensor, tensors)
     return "table" if table else None
 
 
+@functools.lru_cache(10_000)
+def _leaf(leaf):
+    """What the last word of a name says: "scale", "buffer", a format that is not unpacked or None;
+    and the matrix that it would be the scale of.
+    """
+    stem = leaf if leaf.endswith("_blocks") else STACKED.sub("", leaf)
+    if leaf in REFUSED or TORCHAO.search(leaf):
+        return REFUSED.get(leaf, "torchao"), stem
+    if BUFFERS.search(leaf):
+        return "buffer", stem
+    return "scale" if SCALES.search(leaf) else None, stem
+
+
 def is_scale(name, names):
     """Whether a name among others is that of a scale or a buffer, as far as names tell."""
-    if SCALES.search(name) or BUFFERS.search(name):
-        return True
     above, _, leaf = name.rpartition(".")
-    if leaf in ("scales", "biases", "scale"):
-        return bool({f"{above}.weight", f"{above}.qweight"} & names.keys())
-    stem = STACKED.sub("", name)
-    return stem != name and not name.endswith("_blocks") and bool({stem, f"{stem}_blocks"} & names.keys())
-
-
-def _quantized(above, tensors, leaf):
-    """Whether a module holds a packed or narrow matrix that scales belong to."""
-    weight = tensors.get(f"{above}.weight")
+    kind, stem = _leaf(leaf)
+    if kind in ("scale", "buffer"):
+        return True
     if leaf == "scale":
-        return weight is not None and weight.dtype in LOW
-    return f"{above}.qweight" in tensors or (weight is not None and weight.dtype == "U32")
+        return f"{above}.weight" in names
+    whole = name[: len(name) - len(leaf)] + stem
+    return stem != leaf and (whole in names or f"{whole}_blocks" in names)
 
 
 def _packed(name, tensor, tensors):
@@ -217,10 +225,11 @@ def _words(above, name, shape, scale, given):
         and (words * 32 // bits == groups * group if group else groups == 1)
     }
     if len(fits) != 1:
-        known = " or ".join(f"{bits} bits in groups of {group}" for bits, group in options[:4])
+        known = " or ".join(f"{bits} bits in groups of {group}" for bits, group in options)
+        said = known if len(options) < 4 else "bits and group_size that the config does not give"
         raise ValueError(
-            f"weights must have as many scales as the config says, got {shown(name)} "
-            f"{list(shape)} with {list(scale.shape)} for {known}"
+            f"weights must be packed as the config says, got {shown(name)} {list(shape)} with "
+            f"scales {list(scale.shape)} for {said}"
         )
     return (*shape[:-1], fits.pop())
 

@@ -70,6 +70,9 @@ def partners(shapes, weights, where, name):
         size = copies * math.prod(shape)
         item = (size, _tensor(name(tensor), shape, copies), "")
         pools[_belongs(tensor, plain)][0].append(item)
+    gate = pools.get("attention gate")
+    if gate and not gate[0]:  # Qwen keeps it in the matrix of the queries
+        pools["qkv"][1].extend(pools.pop("attention gate")[1])
     left = {}
     for key, (tensors, needed) in pools.items():
         if _sum(tensors) != _sum(needed):
@@ -104,13 +107,18 @@ def _without_pairs(tensors, weights):
     """Both sides without what is of one size on both, or a sum of a few on one of them."""
     tensors, weights = list(tensors), list(weights)
     for tensor in list(tensors):
-        same = next((weight for weight in weights if weight[0] == tensor[0]), None)
+        same = [weight for weight in weights if weight[0] == tensor[0]]
         if same:
             tensors.remove(tensor)
-            weights.remove(same)
+            weights.remove(max(same, key=lambda weight: _initial(weight) in tensor[1]))
     _drop_sums(weights, tensors)
     _drop_sums(tensors, weights)
     return tensors, weights
+
+
+def _initial(weight):
+    """The first word of a weight as it begins a word of a tensor: q_, k_."""
+    return weight[1].strip("'").partition(" ")[0] + "_"
 
 
 def _drop_sums(whole, parts):

@@ -7,6 +7,7 @@ one kind of block must hold the same tensors, so what is odd in one of them is f
 all of them lack is found by what the names and sizes of tensors and weights have in common.
 """
 
+import functools
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -36,11 +37,15 @@ def place(name):
     """Where a tensor is, the match of its layer or None, and what stands before its number."""
     layer = LAYER.search(name)
     before = name[: layer.start(1)] if layer else name
+    return _apart(before) or ("layers" if layer else "outside"), layer, before
+
+
+@functools.lru_cache(10_000)
+def _apart(before):
+    """Gives "towers" or "prediction" where a name begins like one of these, else None."""
     if TOWER.search(before):
-        return "towers", layer, before
-    if PREDICTION.search(before):
-        return "prediction", layer, before
-    return "layers" if layer else "outside", layer, before
+        return "towers"
+    return "prediction" if PREDICTION.search(before) else None
 
 
 @dataclass(frozen=True)
@@ -78,14 +83,16 @@ def prove(model, source, config=None):
     ValueError
         If the files contradict themselves, or are packed in a way that is not known.
     """
-    found = read_checkpoint(source)
+    return compare(need_model(model), read_checkpoint(source), config)
+
+
+def compare(model, found, config=None):
+    """The same of a `Checkpoint` that was read already."""
     if not found.tensors:
-        return _by_names(need_model(model), found)
+        return _by_names(model, found)
     parameters, others = unpack(found.tensors, config)
-    places = Places(parameters, need_model(model))
-    held = Held(model, places)
-    differences = held.differences()
-    return _told(model, found, held, differences, others)
+    held = Held(model, Places(parameters, model))
+    return _told(model, found, held, held.differences(), others)
 
 
 class Places:
@@ -143,6 +150,7 @@ class Held:
                 inside[weight] += len(numbers)
         self.outer = list((Counter(model.weights) - inside).elements())
         self.again = self._head_again()
+        self.doubts = []  # where a sum is right and its parts are not told apart
 
     def _head_again(self):
         """Name of a tied head that is stored once more, None where there is none."""
@@ -182,9 +190,10 @@ class Held:
         found = []
         for kind, numbers in self.kinds.items():
             found += self._layers(kind, numbers)
-        if count(self.outside.values()) != needed(self.outer):
-            shapes = Counter((name, p.shape) for name, p in self.outside.items())
-            found += partners(shapes, self.outer, "outside the layers", str)
+        shapes = Counter((name, p.shape) for name, p in self.outside.items())
+        left = partners(shapes, self.outer, "outside the layers", str)
+        equal = count(self.outside.values()) == needed(self.outer)
+        (self.doubts if equal else found).extend(left)
         return found
 
     def _layers(self, kind, numbers, *, sizes=True):
@@ -205,10 +214,11 @@ class Held:
         right = [g for g in groups if _size(g) == needed(weights)]
         usual = max(right or groups, key=lambda group: len(groups[group]))
         first = groups[usual][0]
-        if sizes and not right:
+        if sizes:
             where = f"layer{'s' if groups[usual][1:] else ''} {runs_of(groups[usual])}"
             shapes = Counter(dict(usual))
-            found += partners(shapes, weights, where, lambda rest: self.places.name(first, rest))
+            left = partners(shapes, weights, where, lambda rest: self.places.name(first, rest))
+            (self.doubts if right else found).extend(left)
         odd = defaultdict(list)
         for group, members in groups.items():
             for number in members if group != usual else ():
@@ -283,7 +293,11 @@ def _told(model, found, held, differences, others):
     files = f"{found.files} file{'s' if found.files > 1 else ''}"
     lines = [f"weights: {files}, {len(found.tensors):,} tensors, headers alone were read"]
     if equal:
-        lines.append(f"  equal to the last parameter: {here:,}")
+        how = "" if held.doubts else ", weight by weight"
+        lines.append(f"  equal to the last parameter: {here:,}{how}")
+        if held.doubts:
+            lines.append("  of each layer the sum; not told apart by name and size:")
+            lines += [f"    {line}" for line in listed(held.doubts)]
     else:
         lines.append(
             f"  NOT equal: the files hold {here:,} parameters of the text model, the config means "

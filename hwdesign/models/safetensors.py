@@ -237,9 +237,12 @@ def _tensor(path, name, entry):
 
 
 def _sizes(values):
-    return isinstance(values, list) and all(
-        type(value) is int and 0 <= value <= MOST_ELEMENTS for value in values
-    )
+    if not isinstance(values, list):
+        return False
+    for value in values:
+        if type(value) is not int or not 0 <= value <= MOST_ELEMENTS:
+            return False
+    return True
 
 
 def _opened(path, what="file"):
