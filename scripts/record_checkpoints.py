@@ -1,8 +1,8 @@
 """Record names, number formats and shapes of checkpoints for tests/test_proof.py.
 
 The module trees are those of transformers and mlx-lm, built without memory (meta device, lazy arrays), and written as their
-libraries save them: experts one by one, as hubs hold them. What a library cannot build here (packed formats, the prediction layer of
-DeepSeek) is made from the tree by the rules of the format, named in each function. Run it where both libraries are installed:
+libraries save them: experts one by one, as hubs hold them. What a library cannot build here (packed formats, the prediction layer
+of DeepSeek) is made from the tree by the rules of the format, named in each function. Run it where both libraries are installed:
 
     python scripts/record_checkpoints.py tests/data/checkpoints
 """
@@ -200,7 +200,8 @@ def ranges(numbers):
 
 
 GROUPS = {"bits": 4, "group_size": 128}
-ALGO = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"], "kv_cache_scheme": {"type": "float", "num_bits": 8}}
+CACHE = {"kv_cache_scheme": {"type": "float", "num_bits": 8}}
+ALGO = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"], **CACHE}
 LIST = {  # name -> (config, what is added to it, what its checkpoint holds, where that is from)
     "llama-3.1-8b": ("llama-3.1-8b", {}, tree, ""),
     "gpt2": ("gpt2", {}, gpt2, ", names and masks of the published file"),

@@ -27,6 +27,7 @@ ORDER = [
     "models.sparse_readers", "models.state_readers", "models.hybrid_readers",
     "models.architectures", "models.module_names", "models.checkpoint", "models.config",
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
+    "models.safetensors", "models.packed", "models.partners", "models.proof",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
     "timing.bounds", "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
     "advice.safe", "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",

@@ -30,14 +30,16 @@ REFUSED = {
 }
 TORCHAO = re.compile(r"_qdata$|_packed_weight$|tensor_impl")
 SCALES = re.compile(
-    r"(?:^|[._])(?:(?:weight|input|output|activation|input_activation|[qkv]|prob_output|weight_global|"
-    r"input_global|pre_quant)_scale(?:_inv|_\d)?|(?:weight|input|output|[kv])_zero_point|"
+    r"(?:^|[._])(?:(?:weight|input|output|activation|input_activation|[qkv]|prob_output|"
+    r"weight_global|input_global|pre_quant)_scale(?:_inv|_\d)?|"
+    r"(?:weight|input|output|[kv])_zero_point|"
     r"weight_g_idx|weight_shape|g_idx|qzeros|SCB|weight_format|absmax|quant_map|nested_absmax|"
     r"nested_quant_map|bitsandbytes__\w+|wscale|ascale|scales|biases)$"
 )
 STACKED = re.compile(r"_(?:scales?|bias_scale|scale_inv|scale_\d|blocks)$")
 BUFFERS = re.compile(
-    r"(?:inv_freq|masked_bias|position_ids|num_batches_tracked|(?:cos|sin)_cached|freqs_cis)$"
+    r"(?:inv_freq|masked_bias|position_ids|num_batches_tracked|(?:cos|sin)_cached|freqs_cis|"
+    r"slope_rate|(?:query|key|diagonal)_decay)$"
 )
 LOW = ("U8", "I8", "F4", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 TABLES = ("BOOL", "U8", "U16", "I16", "U32", "I32", "U64", "I64", "C64", "F8_E8M0")
@@ -102,7 +104,8 @@ def _other(name, tensor, tensors):
         raise ValueError(
             f"weights must be in a format that is unpacked here, got {shown(name)}: {kind} is not"
         )
-    if leaf == "bias" and len(tensor.shape) > 2 and "att" in above:
+    mask = leaf == "bias" and len(tensor.shape) > 2 and "att" in above
+    if mask or name.endswith(("act_fn.beta", "act_fn.eps")):  # of GPT-2, of xIELU
         return "buffer"
     weight = tensors.get(f"{above}.weight")
     if leaf == "scale" and weight is not None and weight.dtype in LOW:

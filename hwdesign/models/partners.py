@@ -93,9 +93,9 @@ def _belongs(tensor, names):
         if words.search(tensor):
             for name in names:
                 own = bias and name not in ("norm", "router correction", "convolution bias")
-                if weight.match(name.removesuffix(" bias") if own else name):
-                    if not own or name.endswith(" bias"):
-                        return name
+                bare = name.removesuffix(" bias") if own else name
+                if weight.match(bare) and own == (bare != name):
+                    return name
     return ""
 
 

@@ -23,8 +23,8 @@ CLOSE = 0.01  # how near the bytes of a packed checkpoint are to the sheet's [di
 NAMED = Parameter((), "")  # of which only the name is known
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer|block)\.(\d{1,6})\.(.+)$")
 TOWER = re.compile(
-    r"(?:^|\.)(?:\w*(?:vision|visual|audio|speech|image|sound|projector)\w*|talker|code2wav|token2wav|"
-    r"mm_\w+|vit\w*|aligner|patch_merger|multi_modal\w*)(?:\.|$)"
+    r"(?:^|\.)(?:\w*(?:vision|visual|audio|speech|image|sound|projector)\w*|talker|code2wav|"
+    r"token2wav|mm_\w+|vit\w*|aligner|patch_merge\w*|multi_modal\w*)(?:\.|$)"
 )
 PREDICTION = re.compile(r"(?:^|\.)(?:mtp\w*|nextn\w*|eagle\w*)(?:\.|$)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -110,20 +110,16 @@ class Places:
                 self.heads[int(layer[1])] = before
             else:
                 getattr(self, where)[name] = parameter
-        self.per_layer = self._blocks_a_layer(model)
+        # LongCat: two attentions in a layer, which a model counts as two blocks
+        double = any(
+            rest.startswith("self_attn.1.") for rest in next(iter(self.layers.values()), ())
+        )
+        self.per_layer = 1 + (double and len(model.blocks) % 2 == 0)
         self.count = len(model.blocks) // self.per_layer
         for number in sorted(self.layers):
             if number >= self.count:
                 for rest, parameter in self.layers.pop(number).items():
                     self.prediction[self.name(number, rest)] = parameter
-
-    def _blocks_a_layer(self, model):
-        """2 where a layer holds what a model counts as two blocks, as in LongCat, else 1."""
-        blocks = model.blocks
-        if len(blocks) % 2 or max(self.layers, default=0) >= len(blocks) // 2 + 2:
-            return 1
-        pair = sum(needed(block.weights(model.hidden_size)) for block in blocks[:2])
-        return 2 if any(count(layer.values()) == pair for layer in self.layers.values()) else 1
 
     def name(self, number, rest):
         """Whole name of a tensor of a layer."""

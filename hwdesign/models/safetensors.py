@@ -237,12 +237,8 @@ def _tensor(path, name, entry):
 
 
 def _sizes(values):
-    if not isinstance(values, list):
-        return False
-    for value in values:
-        if type(value) is not int or not 0 <= value <= MOST_ELEMENTS:
-            return False
-    return True
+    plain = isinstance(values, list) and set(map(type, values)) <= {int}
+    return plain and (not values or (min(values) >= 0 and max(values) <= MOST_ELEMENTS))
 
 
 def _opened(path, what="file"):
@@ -261,7 +257,7 @@ def _opened(path, what="file"):
         ) from None
 
 
-def _parsed(path, text, what="header"):
+def _parsed(path, text, what="header of"):
     """A JSON object in which no key stands twice."""
     try:
         said = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
