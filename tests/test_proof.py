@@ -1,12 +1,14 @@
 """Models against checkpoints: module trees of other libraries and published indexes, each broken on purpose; hostile files."""
 
 import functools
+import http.server
 import itertools
 import json
 import math
 import os
 import random
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -423,6 +425,47 @@ def test_two_hundred_headers_take_less_than_a_second(tmp_path):
         assert len(read_checkpoint(tmp_path).tensors) == 18_867
         best = min(best, time.perf_counter() - start)
     assert best < 1
+
+
+def test_the_pages_way_to_headers_works(tmp_path):
+    found = tensors("gpt2")
+    write(tmp_path / "whole.safetensors", found)
+
+    class Ranges(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            with open(tmp_path / "whole.safetensors", "rb") as file:
+                file.seek(first)
+                text = file.read(last + 1 - first)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{(tmp_path / 'whole.safetensors').stat().st_size}")
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *args):
+            pass
+
+    page = (Path(__file__).parents[1] / "book/checking.md").read_text("utf-8").split("## Proof from the checkpoint")[1]
+    code = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.S)[1], code)
+    with http.server.HTTPServer(("127.0.0.1", 0), Ranges) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code["fetch_header"](f"http://127.0.0.1:{server.server_port}/x", tmp_path / "x.safetensors")
+        server.shutdown()
+    assert prove(config.load("gpt2"), tmp_path / "x.safetensors").equal
+
+
+def test_the_pages_words_are_those_of_the_command(tmp_path, capsys):
+    page = (Path(__file__).parents[1] / "book/checking.md").read_text("utf-8").split("## Proof from the checkpoint")[1]
+    right, wrong = re.findall(r"```text\n(.*?)```", page, re.S)[:2]
+    found = tensors("llama-3.1-8b")
+    write_shards(tmp_path, found, 4)
+    assert main(["show", "llama-3.1-8b", "--weights", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith(right)
+    del found["model.layers.7.input_layernorm.weight"]
+    write_shards(tmp_path, found, 4)
+    assert main(["show", "llama-3.1-8b", "--weights", str(tmp_path)]) == 1
+    assert wrong in capsys.readouterr().out
 
 
 # Hostile files
