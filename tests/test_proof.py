@@ -247,6 +247,24 @@ def test_a_sum_that_hides_two_faults_is_no_equality(tmp_path):
     assert not proof.equal and len(proof.figures["differences"]) == 2
 
 
+def test_a_second_stack_of_layers_hides_nothing(tmp_path):
+    found = tensors("gpt2")
+    found |= {f"other.h.{layer}.ln_1.weight": tensor("F32", (768,)) for layer in range(2)}
+    proof = compared("gpt2", found, tmp_path)
+    assert proof.figures["parameters"] == 124_439_808 + 2 * 768
+    assert [line.split(": ")[1].split(" [")[0] for line in proof.figures["differences"]] == [
+        "other.h.0.ln_1.weight", "other.h.1.ln_1.weight"]  # fmt: skip
+
+
+def test_hostile_numbers_of_tensors_take_seconds(tmp_path):
+    found = tensors("gpt2")
+    found |= {f"h.{i % 12}.attn.c_proj{i}.weight": tensor("F32", (i % 7 + 1,)) for i in range(60_000)}
+    found |= {f"odd{i}.weight": tensor("F32", (i % 7 + 1,)) for i in range(60_000)}
+    start = time.perf_counter()
+    assert not compared("gpt2", found, tmp_path).equal
+    assert time.perf_counter() - start < 20
+
+
 def test_a_tied_head_stored_once_more_is_no_difference(tmp_path):
     found = tensors("gemma-3-4b") | {"language_model.lm_head.weight": tensor("BF16", (262208, 2560))}
     proof = compared("gemma-3-4b", found, tmp_path)
@@ -495,6 +513,7 @@ HOSTILE = {
     "not a number": (b'{"a": NaN}', 0, None, "NaN is no number"),
     "key twice": (TWICE, 8, None, "key 'a' twice"),
     "inner key twice": (b'{"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}}', 8, None, "key 'dtype' twice"),
+    "long name": ({"a" * 1001: entry()["a"]}, 8, None, "names of at most 1000 letters"),
     "no entry": ({"a": 5}, 8, None, "dtype, shape and data_offsets for 'a', got 5"),
     "a key more": ({"a": entry()["a"] | {"b": 1}}, 8, None, "dtype, shape and data_offsets"),
     "unknown dtype": (entry("F31"), 8, None, "got 'F31'"),

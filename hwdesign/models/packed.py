@@ -31,7 +31,7 @@ REFUSED = {
 TORCHAO = re.compile(r"_qdata$|_packed_weight$|tensor_impl")
 SCALES = re.compile(
     r"(?:^|[._])(?:(?:weight|input|output|activation|input_activation|[qkv]|prob_output|"
-    r"weight_global|input_global|pre_quant)_scale(?:_inv|_\d)?|"
+    r"weight_global|input_global|pre_quant)_scale(?:_inv|_ub|_\d)?|"
     r"(?:weight|input|output|[kv])_zero_point|"
     r"weight_g_idx|weight_shape|g_idx|qzeros|SCB|weight_format|absmax|quant_map|nested_absmax|"
     r"nested_quant_map|bitsandbytes__\w+|wscale|ascale|scales|biases)$"

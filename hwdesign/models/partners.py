@@ -52,6 +52,7 @@ ALIKE = tuple(
         (r"embed|wte", "embedding"),
     )
 )
+SHOWN = 6  # tensors that a line about a weight names
 MOST = 14  # left-overs of which sums are tried
 
 
@@ -123,7 +124,7 @@ def _initial(weight):
 
 def _drop_sums(whole, parts):
     """Take away what is the sum of two or three of the other side, and these."""
-    for one in list(whole):
+    for one in list(whole) if len(whole) <= MOST else ():
         if len(parts) <= MOST:
             sums = (some for many in (2, 3, 4) for some in combinations(parts, many))
             if some := next((some for some in sums if _sum(some) == one[0]), None):
@@ -143,7 +144,7 @@ def _between(left):
                     weights.remove(same)
     tensors = [item for key in left for item in left[key][0]]
     weights = [item for key in left for item in left[key][1]]
-    rest = _without_pairs(tensors, weights)
+    rest = [set(side) for side in _without_pairs(tensors, weights)]
     for key, (mine, needed) in left.items():
         left[key] = [t for t in mine if t in rest[0]], [w for w in needed if w in rest[1]]
 
@@ -151,7 +152,8 @@ def _between(left):
 def _lines(key, tensors, weights, where):
     """What is left of a pool in words."""
     if tensors and weights and key:
-        names = ", ".join(text for _, text, _ in tensors)
+        names = ", ".join(text for _, text, _ in tensors[:SHOWN])
+        names += f" and {len(tensors) - SHOWN} more" if tensors[SHOWN:] else ""
         wanted = ", ".join(text for _, text, _ in weights)
         held, needed = _sum(tensors), _sum(weights)
         yield f"{where}: weight {wanted} has {needed:,} parameters, in {names} are {held:,}"

@@ -28,7 +28,7 @@ TOWER = re.compile(
 )
 PREDICTION = re.compile(r"(?:^|\.)(?:mtp\w*|nextn\w*|eagle\w*)(?:\.|$)")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-EXPERT = re.compile(r"experts\.(\d+)\.")
+EXPERT = re.compile(r"(?<!shared_)experts\.(\d+)\.")
 HEAD = re.compile(r"(?:lm_head|embed_out|output|head)\.weight$")
 SPELT = re.compile(r"\(([\d,]+) parameters\)")
 
@@ -103,13 +103,22 @@ class Places:
     def __init__(self, parameters, model):
         self.layers, self.heads = defaultdict(dict), {}
         self.outside, self.prediction, self.towers = {}, {}, {}
+        stacks = defaultdict(list)  # what stands before the number of a layer -> its tensors
         for name, parameter in parameters.items():
             where, layer, before = place(name)
             if where == "layers":
-                self.layers[int(layer[1])][layer[2]] = parameter
-                self.heads[int(layer[1])] = before
+                stacks[before].append((int(layer[1]), layer[2], name, parameter))
             else:
                 getattr(self, where)[name] = parameter
+        text = max(
+            stacks, key=lambda before: sum(p.elements for *_, p in stacks[before]), default=""
+        )
+        for before, members in stacks.items():
+            for number, rest, name, parameter in members:
+                if before == text:
+                    self.layers[number][rest], self.heads[number] = parameter, before
+                else:  # a second stack of layers is none of the text model's
+                    self.outside[name] = parameter
         # LongCat: two attentions in a layer, which a model counts as two blocks
         double = any(
             rest.startswith("self_attn.1.") for rest in next(iter(self.layers.values()), ())
@@ -177,7 +186,7 @@ class Held:
             if experts and len(experts) != most:
                 where = f"layer{'s' if numbers[1:] else ''} {runs_of(numbers)}"
                 yield f"{where}: {len(experts)} experts are named, the config means {most}"
-        heads = [name for name in self.places.outside if HEAD.search(name)]
+        heads = [name for name in self.places.outside if "head" in name or HEAD.search(name)]
         if model.lm_head and not model.tied_embeddings and not heads:
             yield "lm_head: not named, though the config means a separate head"
 

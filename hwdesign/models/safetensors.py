@@ -20,7 +20,8 @@ from hwdesign._check import shown
 
 MOST_HEADER = 100_000_000  # of a header, as the format's library has it [byte]
 MOST_INDEX = 200_000_000  # of an index [byte]
-MOST_FILES = 5000
+MOST_FILES, MOST_TENSORS = 5000, 2_000_000
+MOST_LETTERS = 1000  # of a tensor's name
 MOST_ELEMENTS = 2**62
 INDEX = "model.safetensors.index.json"
 BITS = {  # dtype -> bits of an element
@@ -112,6 +113,8 @@ def _of_files(files):
                 f"{shown(file.name)}"
             )
         tensors.update(found)
+        if len(tensors) > MOST_TENSORS:
+            raise ValueError(f"weights must be at most {MOST_TENSORS:,} tensors, got more")
     return Checkpoint(tensors, len(files))
 
 
@@ -149,6 +152,8 @@ def read_index(path):
     names = said.get("weight_map")
     if not isinstance(names, dict) or not names:
         raise _odd(path, "an object with a weight_map, name to file", "none", "index")
+    if long := next((name for name in names if len(name) > MOST_LETTERS), None):
+        raise _odd(path, f"names of at most {MOST_LETTERS} letters", shown(long), "index")
     for name in set(map(str, names.values())):
         plain = Path(name).name == name and not set("\\/\0:") & set(name)
         if not plain or not name.endswith(".safetensors"):
@@ -220,6 +225,8 @@ def _tensor(path, name, entry):
     """(begin, end, `Tensor`) of an entry."""
     if not isinstance(entry, dict) or entry.keys() != KEYS:
         raise _odd(path, f"dtype, shape and data_offsets for {shown(name)}", shown(entry))
+    if len(name) > MOST_LETTERS:
+        raise _odd(path, f"names of at most {MOST_LETTERS} letters", shown(name))
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     bits = BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
