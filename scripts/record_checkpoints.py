@@ -5,10 +5,14 @@ libraries save them: experts one by one, as hubs hold them. What a library canno
 of DeepSeek) is made from the tree by the rules of the format, named in each function. Run it where both libraries are installed:
 
     python scripts/record_checkpoints.py tests/data/checkpoints
+
+With --tried instead of a folder nothing is written: every config of the package and of its tests, and the class defaults of every
+architecture that is read, are built and held against their counts; what is not equal is printed.
 """
 
 import copy
 import json
+import math
 import re
 import sys
 from collections import defaultdict
@@ -222,6 +226,48 @@ LIST = {  # name -> (config, what is added to it, what its checkpoint holds, whe
 }  # fmt: skip
 
 
+def tried():
+    """Print what is not equal among all configs, and all class defaults, that transformers builds."""
+    from hwdesign.models import config
+    from hwdesign.models.architectures import ALIASES, READERS
+
+    configs = {path.stem: read(path.stem) for path in [*SHIPPED.glob("*.json"), *OTHERS.glob("*.json")]}
+    kinds = {}
+    for kind in sorted({*READERS, *ALIASES}):
+        try:
+            kinds[kind] = AutoConfig.for_model(kind).to_dict() | {"model_type": kind}
+        except ValueError:
+            print(kind, "is not in transformers")
+    for what, values in (("configs", configs), ("class defaults", kinds)):
+        found = [held(name, one, config.load) for name, one in sorted(values.items())]
+        built = len(found) - found.count(None)
+        print(f"{what}: {found.count(True)} of {built} equal weight by weight, {found.count(None)} not built or read")
+
+
+def held(name, values, load):
+    """Whether the module tree of a config is equal to its count, None where one of the two cannot be had."""
+    from hwdesign.models.proof import compare
+    from hwdesign.models.safetensors import BITS, Checkpoint, Tensor
+
+    built = values | ({"model_type": "deepseek_v3"} if values["model_type"] == "kimi_k2" else {})
+    why = []
+    for auto in (AutoModelForCausalLM, AutoModelForImageTextToText):
+        try:
+            saved, model = tree(built, auto), load(values)
+            break
+        except Exception as error:
+            why.append(" ".join(str(error).split())[:100])
+    else:
+        print(f"{name}: {why[0]}")
+        return None
+    tensors = {n: Tensor(d, s, math.prod(s) * BITS[d] // 8) for n, (d, s) in saved.items()}
+    proof = compare(model, Checkpoint(tensors, 1))
+    equal = proof.equal and "weight by weight" in proof.lines[1]
+    if not equal:
+        print(f"{name}:", *proof.lines[1:5], sep="\n    ")
+    return equal
+
+
 def main(folder):
     folder.mkdir(exist_ok=True)
     for name, (config, more, made, how) in LIST.items():
@@ -240,4 +286,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    tried() if sys.argv[1] == "--tried" else main(Path(sys.argv[1]))
