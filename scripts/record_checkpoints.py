@@ -146,6 +146,22 @@ def kimi(values):
     return found | {"mm_projector.proj.0.weight": ("BF16", (4608, 4608)), "mm_projector.pre_norm.weight": ("BF16", (1152,))}
 
 
+def deepseek_v4(values):
+    """DeepSeek-V4 as published: no prefix, FP4 experts two a byte (int8) and FP8 elsewhere, scales of both in E8M0."""
+    found = {}
+    for name, (dtype, shape) in tree(values).items():
+        name, module = name.removeprefix("model."), name.removeprefix("model.").removesuffix(".weight")
+        if re.search(r"ffn\.experts\.\d+\.w", name):
+            found[name] = ("I8", (shape[0], shape[1] // 2))
+            found[f"{module}.scale"] = ("F8_E8M0", (shape[0], shape[1] // 32))
+        elif re.search(r"attn\.(wq_a|wq_b|wkv|wo_a|wo_b|indexer\.wq_b)\.weight|shared_experts\.w", name):
+            found[name] = ("F8_E4M3", shape)
+            found[f"{module}.scale"] = ("F8_E8M0", (-(-shape[0] // 128), -(-shape[1] // 128)))
+        else:
+            found[name] = (dtype, shape)
+    return found
+
+
 def gpt2(values):
     """GPT-2 as published: no prefix, and the causal mask of each layer as a buffer."""
     found = {name.removeprefix("transformer."): ("F32", shape) for name, (_, shape) in tree(values).items()}
@@ -211,6 +227,7 @@ LIST = {  # name -> (config, what is added to it, what its checkpoint holds, whe
     "gpt2": ("gpt2", {}, gpt2, ", names and masks of the published file"),
     "gpt-oss-20b": ("gpt-oss-20b", {}, lambda v: mxfp4_experts(tree(v)), ", experts as published: MXFP4 in blocks of 32"),
     "deepseek-r1": ("deepseek-r1", {}, deepseek, ", FP8 and layer 61 as published"),
+    "deepseek-v4-flash": ("deepseek-ai--DeepSeek-V4-Flash", {}, deepseek_v4, ", FP4, FP8 and names as published"),
     "kimi-k2.5": ("moonshotai--Kimi-K2.5", {}, kimi, ", INT4 experts and prefix as published; the tower in part"),
     "qwen3-30b-a3b": ("qwen3-30b-a3b", {}, tree, ""),
     "qwen3-0.6b-awq": (

@@ -411,7 +411,7 @@ def _total_bytes(model, held, found):
     if not found.total_size:
         return True, ["the index gives no total_size, so bytes are not compared"]
     again = model.vocab_size * model.hidden_size if held.again else 0
-    apart = held.places.towers or held.places.prediction
+    apart = bool(held.places.towers or held.places.prediction)
     total, lines = found.total_size, []
     if held.again:
         lines.append(f"the head {held.again} is the embedding, stored once more")
@@ -421,9 +421,12 @@ def _total_bytes(model, held, found):
             text = f"bytes agree: {bytes_each} for each of {model.parameters:,} parameters{more}"
             return True, [*lines, f"{text} are {total:,}"]
     said = sum(model.weight_bytes().values()) + 2 * again
+    if model.quantization is None and abs(total - 2 * said) < abs(total - said):
+        said *= 2  # in FP32
     rest = total - said
-    text = f"bytes: {total:,} by the index, {said:,.0f} by the sheet ({total / said - 1:+.2%})"
-    if apart:
+    near = abs(rest) <= CLOSE * said or (apart and 0 < rest <= said)
+    how = f"{total:,} by the index, {said:,.0f} by the sheet ({rest / said:+.2%})"
+    if near and rest > CLOSE * said:
         names = "towers" if held.places.towers else "prediction layers"
-        return rest > 0, [*lines, f"{text}; the rest is for {names}, whose size no index tells"]
-    return abs(rest) <= CLOSE * said, [*lines, text]
+        how += f"; the rest is for {names}, whose size no index tells"
+    return near, [*lines, f"bytes {'agree' if near else 'DIFFER'}: {how}"]
