@@ -382,7 +382,7 @@ def test_published_indexes_agree_in_names_and_bytes(name, tmp_path, capsys):
     for weights in (index, tmp_path):
         assert main(["show", str(path), "--weights", str(weights)]) == 0
         told = capsys.readouterr().out
-        assert "  names agree\n" in told and BYTES[name] in told and "files are not there" in told
+        assert "  names agree\n" in told and BYTES[name] in told and " of it not there\n" in told
         assert "this proves less than the headers of the files" in told
 
 
@@ -434,7 +434,7 @@ def test_missing_shards_fall_back_to_the_index(tmp_path, capsys):
     (tmp_path / "model-00003-of-00004.safetensors").unlink()
     assert main(["show", "llama-3.1-8b", "--weights", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "an index of 4 files, 291 tensors; 2 of the files are not there" in told and "names agree" in told
+    assert "an index of 4 files, 291 tensors; 2 files of it not there" in told and "names agree" in told
     assert "bytes agree: 2 for each of 8,030,261,248 parameters are 16,060,522,496" in told
 
 
@@ -460,6 +460,17 @@ def test_names_from_a_stranger_reach_no_terminal(tmp_path, capsys):
     assert main(["show", "gpt2", "--weights", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "\x1b" not in told and "::error" not in told and r"h.3.\x1b[31m" in told
+
+
+def test_bytes_that_the_sheet_does_not_know_are_not_compared(tmp_path, monkeypatch):
+    def unknown(model, recipe=None):
+        raise ValueError("recipe must be given")
+
+    monkeypatch.setattr("hwdesign.models.model.Model.weight_bytes", unknown)
+    proof = compared("gpt2", tensors("gpt2"), tmp_path)
+    assert proof.equal and "497.76 MB in the files, not known to the sheet" in str(proof)
+    path, index = index_of("devstral-small", tmp_path)
+    assert prove(config.load(path), index).equal
 
 
 def test_links_are_followed_as_the_hubs_cache_has_them(tmp_path):

@@ -20,6 +20,7 @@ from hwdesign.units import fmt
 
 SHOWN = 10  # differences that a text names
 CLOSE = 0.01  # how near the bytes of a packed checkpoint are to the sheet's [dimensionless]
+UNKNOWN = "not known to the sheet"
 NAMED = Parameter((), "")  # of which only the name is known
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer|block)\.(\d{1,6})\.(.+)$")
 TOWER = re.compile(
@@ -295,8 +296,9 @@ def _told(model, found, held, differences, others):
     """The `Proof` of a whole checkpoint."""
     here, mine = held.parameters, model.parameters
     equal = here == mine and not differences
-    files = f"{found.files} file{'s' if found.files > 1 else ''}"
-    lines = [f"weights: {files}, {len(found.tensors):,} tensors, headers alone were read"]
+    lines = [
+        f"weights: {_files(found.files)}, {len(found.tensors):,} tensors, headers alone were read"
+    ]
     if equal:
         how = "" if held.doubts else ", weight by weight"
         lines.append(f"  equal to the last parameter: {here:,}{how}")
@@ -311,11 +313,9 @@ def _told(model, found, held, differences, others):
     lines += [f"  {line}" for line in listed(differences)]
     lines += [f"  {line}" for line in _besides(model, held, others)]
     size = _bytes(found.tensors, held, others)
-    said = sum(model.weight_bytes().values())
-    lines.append(
-        f"  bytes of the text model: {fmt(size, 'byte', digits=5)} in the files, "
-        f"{fmt(said, 'byte', digits=5)} by the sheet ({size / said - 1:+.2%})"
-    )
+    said = sheet_bytes(model)
+    by = f"{fmt(said, 'byte', digits=5)} by the sheet ({size / said - 1:+.2%})" if said else UNKNOWN
+    lines.append(f"  bytes of the text model: {fmt(size, 'byte', digits=5)} in the files, {by}")
     figures = {
         "proof": "headers",
         "equal": equal,
@@ -326,6 +326,18 @@ def _told(model, found, held, differences, others):
         "bytes": size,
     }
     return Proof(equal, tuple(lines), figures)
+
+
+def _files(number):
+    return f"{number} file{'s' if number > 1 else ''}"
+
+
+def sheet_bytes(model):
+    """Bytes of the weights as the sheet has them [byte]; None where it does not know them."""
+    try:
+        return sum(model.weight_bytes().values())
+    except ValueError:  # a format whose bytes no config tells
+        return None
 
 
 def listed(differences):
@@ -386,9 +398,9 @@ def _by_names(model, found):
     plain = {name: NAMED for name in found.index if not is_scale(name, found.index)}
     held = Held(model, Places(plain, model))
     differences = list(held.unlike_names())
-    lines = [f"weights: an index of {found.files} files, {len(found.index):,} tensors"]
+    lines = [f"weights: an index of {_files(found.files)}, {len(found.index):,} tensors"]
     if found.missing:
-        lines[0] += f"; {found.missing} of the files are not there"
+        lines[0] += f"; {_files(found.missing)} of it not there"
     agreed, said = _total_bytes(model, held, found)
     equal = agreed and not differences
     lines.append(f"  names {'differ' if differences else 'agree'}" + (":" if differences else ""))
@@ -420,7 +432,10 @@ def _total_bytes(model, held, found):
             more = " and the head once more" if again else ""
             text = f"bytes agree: {bytes_each} for each of {model.parameters:,} parameters{more}"
             return True, [*lines, f"{text} are {total:,}"]
-    said = sum(model.weight_bytes().values()) + 2 * again
+    said = sheet_bytes(model)
+    if said is None:
+        return True, [*lines, f"bytes: {total:,} by the index, {UNKNOWN}"]
+    said += 2 * again
     if model.quantization is None and abs(total - 2 * said) < abs(total - said):
         said *= 2  # in FP32
     rest = total - said
