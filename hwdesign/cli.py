@@ -509,12 +509,10 @@ def _show(chosen):
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
-    if chosen.format == "json":
-        figures = {"weights": proof.figures} if proof else {}
-        told = json.dumps(sheet(model) | figures, indent=1)
-    else:
-        lines = proof.lines if proof else ()
-        told = "\n".join([sheet_text(model), *(visible(line, 1000) for line in lines)])
+    figures = sheet(model) | ({"weights": proof.figures} if proof else {})
+    told = json.dumps(figures, indent=1) if chosen.format == "json" else sheet_text(model)
+    if proof and chosen.format == "text":
+        told = "\n".join([told, *(visible(line, 1000) for line in proof.lines)])
     _write(f"{told}\n", None)
     return int(bool(proof) and not proof.equal)
 
