@@ -196,6 +196,18 @@ def test_a_missing_layer_is_named(name, tmp_path):
     assert difference.startswith("layer 7: no tensor in the files, ") and not proof.equal
 
 
+@pytest.mark.parametrize("by", ["headers", "names"])
+def test_a_layer_more_than_the_config_has_is_no_prediction_layer(by, tmp_path):
+    values = json.loads((DATA.parents[1] / "hwdesign/models/configs/llama-3.1-8b.json").read_text("utf-8"))
+    model = config.load(values | {"num_hidden_layers": 31})
+    found = _tensors("llama-3.1-8b")
+    index = Checkpoint({}, 1, index=dict.fromkeys(found, "x.safetensors"))
+    proof = compare(model, Checkpoint(found, 1) if by == "headers" else index)
+    assert not proof.equal
+    size = " (218,112,000 parameters)" if by == "headers" else ""
+    assert proof.figures["differences"] == [f"layer 31: in the files, not in the model{size}"]
+
+
 @pytest.mark.parametrize(
     ("name", "pattern", "said"),
     [

@@ -28,6 +28,7 @@ TOWER = re.compile(
     r"token2wav|mm_\w+|vit\w*|aligner|patch_merge\w*|multi_modal\w*)(?:\.|$)"
 )
 PREDICTION = re.compile(r"(?:^|\.)(?:mtp\w*|nextn\w*|eagle\w*)(?:\.|$)")
+PREDICTS = re.compile(r"eh_proj|(?:^|\.)[eh]norm\.|shared_head|mtp|nextn|embed_tokens")
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 EXPERT = re.compile(r"(?<!shared_)experts\.(\d+)\.")
 HEAD = re.compile(r"(?:lm_head|embed_out|output|head)\.weight$")
@@ -126,10 +127,13 @@ class Places:
         )
         self.per_layer = 1 + (double and len(model.blocks) % 2 == 0)
         self.count = len(model.blocks) // self.per_layer
+        self.beyond = {}  # layers after the model's last one that predict nothing
         for number in sorted(self.layers):
-            if number >= self.count:
+            if number >= self.count and any(map(PREDICTS.search, self.layers[number])):
                 for rest, parameter in self.layers.pop(number).items():
                     self.prediction[self.name(number, rest)] = parameter
+            elif number >= self.count:
+                self.beyond[number] = self.layers.pop(number)
 
     def name(self, number, rest):
         """Whole name of a tensor of a layer."""
@@ -168,7 +172,8 @@ class Held:
     @property
     def parameters(self):
         """Parameters of the text part, a tied head counted once [element]."""
-        inside = sum(p.elements for layer in self.places.layers.values() for p in layer.values())
+        layers = [*self.places.layers.values(), *self.places.beyond.values()]
+        inside = sum(count(layer.values()) for layer in layers)
         return inside + sum(p.elements for p in self.outside.values())
 
     @property
@@ -179,6 +184,7 @@ class Held:
     def unlike_names(self):
         """What differs where only names are known, a line each."""
         layers, model = self.places.layers, self.model
+        yield from self._beyond()
         for run, numbers in self.kinds.items():
             yield from self._layers(run, numbers, sizes=False)
             first = next((layers[n] for n in numbers if n in layers), {})
@@ -193,7 +199,7 @@ class Held:
 
     def differences(self):
         """What differs, a line each, as a list."""
-        found = []
+        found = list(self._beyond())
         for kind, numbers in self.kinds.items():
             found += self._layers(kind, numbers)
         shapes = Counter((name, p.shape) for name, p in self.outside.items())
@@ -201,6 +207,18 @@ class Held:
         equal = count(self.outside.values()) == needed(self.outer)
         (self.doubts if equal else found).extend(left)
         return found
+
+    def _beyond(self):
+        """A line about layers that the model has not."""
+        if beyond := self.places.beyond:
+            many = "s" if len(beyond) > 1 else ""
+            size = sum(count(layer.values()) for layer in beyond.values())
+            said = (
+                f" ({size:,} parameters)"
+                if NAMED not in next(iter(beyond.values())).values()
+                else ""
+            )
+            yield f"layer{many} {runs_of(beyond)}: in the files, not in the model{said}"
 
     def _layers(self, kind, numbers, *, sizes=True):
         """Differences of the layers of one kind of block; without `sizes` by names alone."""
