@@ -165,6 +165,12 @@ def _add_show(commands):
         help="text for people (default), json, or blocks: a file that show, check and diff read "
         "back, to be changed by hand",
     )
+    show.add_argument(
+        "--weights",
+        metavar="PATH",
+        help="a folder of .safetensors files, one of them or their index: says whether they hold "
+        "what the sheet counts, to the last parameter, or which tensors differ (exit code 1)",
+    )
 
 
 def _add_measure(commands):
@@ -528,20 +534,33 @@ def _nobody_reads():
 def _show(chosen):
     try:
         model = _model(chosen.config)
+        proof = _proof(chosen, model) if chosen.weights is not None else None
     except (ValueError, OSError) as error:
         return _refuse(error)
     from hwdesign.models.sheet import sheet, sheet_text
 
     if chosen.format == "text":
-        told = sheet_text(model)
+        told = "\n".join([sheet_text(model), *(proof.lines if proof else ())])
     elif chosen.format == "json":
-        told = json.dumps(sheet(model), indent=1)
+        figures = {"weights": proof.figures} if proof else {}
+        told = json.dumps(sheet(model) | figures, indent=1)
     else:
         from hwdesign.models.blocks_text import blocks_text
 
         told = blocks_text(model).rstrip()
     _write(f"{told}\n", None)
-    return 0
+    return int(bool(proof) and not proof.equal)
+
+
+def _proof(chosen, model):
+    """The model held against the files that --weights names."""
+    from hwdesign.advice.case import config_path
+    from hwdesign.models.proof import prove
+
+    if chosen.format == "blocks":
+        raise ValueError("--weights must be given with --format text or json, got blocks")
+    written = json.loads(config_path(chosen.config).read_text(encoding="utf-8-sig"))
+    return prove(model, chosen.weights, written)
 
 
 def _model(source):

@@ -30,6 +30,7 @@ ORDER = [
     "models.quantization_methods", "models.checkpoint",
     "models.blocks_file", "models.blocks_text", "models.config",
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
+    "models.safetensors", "models.packed", "models.partners", "models.proof",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",
     "timing.bounds", "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
     "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
