@@ -227,8 +227,8 @@ LIST = {  # name -> (config, what is added to it, what its checkpoint holds, whe
     "gpt2": ("gpt2", {}, gpt2, ", names and masks of the published file"),
     "gpt-oss-20b": ("gpt-oss-20b", {}, lambda v: mxfp4_experts(tree(v)), ", experts as published: MXFP4 in blocks of 32"),
     "deepseek-r1": ("deepseek-r1", {}, deepseek, ", FP8 and layer 61 as published"),
-    "deepseek-v4-flash": ("deepseek-ai--DeepSeek-V4-Flash", {}, deepseek_v4, ", FP4, FP8 and names as published"),
-    "kimi-k2.5": ("moonshotai--Kimi-K2.5", {}, kimi, ", INT4 experts and prefix as published; the tower in part"),
+    "deepseek-v4-flash": ("deepseek-v4-flash", {}, deepseek_v4, ", FP4, FP8 and names as published"),
+    "kimi-k2.5": ("kimi-k2.5", {}, kimi, ", INT4 experts and prefix as published; the tower in part"),
     "qwen3-30b-a3b": ("qwen3-30b-a3b", {}, tree, ""),
     "qwen3-0.6b-awq": (
         "qwen3-0.6b", {"quant_method": "awq", **GROUPS}, lambda v: packed(tree(v), awq), ", packed as AutoAWQ does"),
