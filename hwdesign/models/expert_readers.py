@@ -184,6 +184,7 @@ def _dbrx(read, hidden, kind):
         width=feed.integer("ffn_hidden_size"),
     )
     reading.only(feed, {"hidden_size": hidden})
+    reading.only(read, {"num_key_value_heads": kv})
     feed.used.update(("moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights"))
     attention.used.add("clip_qkv")
     attention.finish(kind)
@@ -273,7 +274,7 @@ DEFAULTS = {
     "exaone_moe": {"num_key_value_heads": 32, "num_shared_experts": 1, "sliding_window": 4096},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mellum": {"num_key_value_heads": 4, "head_dim": 128},
-    "sarvam_moe": {"num_key_value_heads": 4, "use_qk_norm": True},
+    "sarvam_moe": {"num_key_value_heads": 4, "head_dim": 64, "use_qk_norm": True},
     "phimoe": {"num_key_value_heads": 8},
     "granitemoeshared": {"shared_intermediate_size": 0},
     "ernie4_5_moe": {

@@ -143,13 +143,15 @@ def _letters(read):
 
 
 def _mamba(read):
+    bias = read.flag("use_bias")
+    reading.only(read, {"mamba_proj_bias": bias})  # which no implementation reads
     return Mamba2(
         num_heads=read.integer("mamba_num_heads"),
         head_dim=read.integer("mamba_head_dim"),
         groups=read.integer("n_groups"),
         state=read.integer("ssm_state_size"),
         conv=read.integer("conv_kernel"),
-        bias=read.flag("use_bias", "mamba_proj_bias"),
+        bias=bias,
         conv_bias=read.flag("use_conv_bias", default=True),
     )
 
@@ -368,4 +370,9 @@ READERS = {
     **dict.fromkeys(("lfm2", "lfm2_moe"), _lfm2),
 }
 ALIASES, GIVEN = {}, {}
-DEFAULTS = dict.fromkeys(("lfm2", "lfm2_moe"), {"tie_word_embeddings": True})
+_LFM2 = {"num_key_value_heads": 8, "tie_word_embeddings": True}
+DEFAULTS = {
+    **dict.fromkeys(("lfm2", "lfm2_moe"), _LFM2),
+    **dict.fromkeys(("falcon_h1", "bamba", "jamba"), {"num_key_value_heads": 8}),
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
+}

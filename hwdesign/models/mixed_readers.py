@@ -163,6 +163,8 @@ def _step(read, hidden, kind):
     if near % kv:
         raise read.complain("num_sliding_attention_heads", f"a multiple of {kv} key-value heads")
     kinds = _types(read, layers, (FULL, SLIDING)) or [FULL] * layers
+    windows = [str(i) for i, k in enumerate(kinds) if k == SLIDING]
+    reading.repeated(read, windows, {"num_attention_heads": near})
     shape = {"num_kv_heads": kv, "head_dim": size}
     shape |= {"qk_norm": "head", "output_gate": "head"}
     window = read.integer("sliding_window") if SLIDING in kinds else None
@@ -248,6 +250,6 @@ DEFAULTS = {
     **dict.fromkeys(("llama4", "llama4_text"), _LLAMA4),
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128},
     "step3p5": {"num_key_value_heads": 8, "head_dim": 128, "share_expert_dim": 1280},
-    "longcat_flash": {"zero_expert_num": 256},
+    "longcat_flash": {"zero_expert_num": 256, "q_lora_rank": 1536},
 }
 GIVEN = {}

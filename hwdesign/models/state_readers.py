@@ -254,4 +254,4 @@ READERS = {
     "glm5_next": _glm5_next,
     "minimax": _minimax,
 }
-DEFAULTS, GIVEN = {}, {}
+DEFAULTS, GIVEN = {"minimax": {"num_key_value_heads": 8}}, {}
