@@ -1,17 +1,19 @@
 """Parameters of every model type that is read, counted again on the module trees of transformers, which needs no weights:
 
     pip install . transformers==5.24.0 torch==2.13.0     # in an environment of its own; the CPU build of torch does
-    python scripts/compare_counts.py                     # about ten minutes on one core; --types llama,qwen3 for some
+    python scripts/compare_counts.py                     # some minutes on one core; --types llama,qwen3 for some
 
 For each type 25 configs: the defaults of its class and seeded changes of all keys that may change a weight (sizes, heads,
-experts, windows, patterns of layers, biases, norms, ...), a few layers each. Each config is read in two spellings: sparse, with
-the keys that differ from the defaults of the class, and saved, with all keys as transformers writes them. Tied matrices are
-counted once; buffers that a checkpoint stores (`BUFFERS`) count as parameters. Windows are those of the caches that transformers
-makes. A wrapper of a language model and towers is built with its towers, which are left out of the count.
+experts, windows, patterns of layers, biases, norms, ...), a few layers each. Each config is read in three spellings: with all
+keys, as transformers saves it, and short of some keys that have the default of the class; two configs of each type also without
+each such key in turn. Tied matrices are counted once; buffers that a checkpoint stores (`BUFFERS`) count as parameters. Windows
+are those of the caches that transformers makes. A wrapper of a language model and towers is built with its towers, which are
+left out of the count.
 
-Outcomes of a reading: equal; refused by hwdesign, with the message; differs. A change that transformers cannot build is drawn
-again and counted. Writes scripts/counts_against_transformers.csv, one row a type, and with `--sample` the configs that
-tests/test_counts_sweep.py reads again without transformers. Ends with an error if anything differs that `EXPLAINED` does not name.
+Outcomes of a reading: equal; incomplete, where a key that is left out must be given; refused by hwdesign, with the message;
+differs. A change that transformers cannot build is drawn again and counted. Writes scripts/counts_against_transformers.csv, one
+row a type, and with `--sample 5` five configs of each for tests/test_counts_sweep.py, which reads them without transformers. Ends
+with an error if anything differs that `EXPLAINED` does not name.
 """
 
 import argparse
@@ -31,7 +33,13 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM, DynamicCache, PreTrainedConfig  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
+    DynamicCache,
+    PreTrainedConfig,
+)
 from transformers.initialization import no_init_weights  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES  # noqa: E402
 
@@ -42,8 +50,8 @@ from hwdesign.models.architectures import ALIASES, READERS  # noqa: E402
 HERE = Path(__file__).parent
 TABLE = HERE / "counts_against_transformers.csv"
 SAMPLE = HERE.parent / "tests" / "data" / "class_defaults_2026.csv"
-COLUMNS = ("model_type", "transformers", "torch", "configs", "equal", "incomplete", "refused", "differ", "failed_there", "keys_changed",
-           "refusal", "explanation")  # fmt: skip
+OUTCOMES = ("configs", "equal", "incomplete", "refused", "differ")
+COLUMNS = ("model_type", "transformers", "torch", *OUTCOMES, "failed_there", "keys_changed", "refusal", "explanation")
 BUFFERS = {  # what transformers registers as buffers and checkpoints store as tensors, name -> what it is
     "e_score_correction_bias": "router correction",
     "expert_bias": "router correction",
@@ -70,7 +78,7 @@ DEPTHS = ("depth", "num_hidden_layers", "num_layers", "layers", "encoder_layers"
 KINDS = (("full_attention", "sliding_attention"), ("dense", "sparse"))
 FIRST = ("first_k_dense_replace", "num_dense_layers", "num_hash_layers")  # how many layers come before the experts
 # Type -> key -> values that are drawn, where the class takes no other or ignores the key.
-CHOICES = {  # a function gets the draw
+CHOICES = {  # a function gets the draw, and what is drawn so far
     "gpt_bigcode": {"num_key_value_heads": ()},  # follows from multi_query
     "deepseek_v4": {"num_key_value_heads": (1,), "n_shared_experts": (1,)},
     "gemma4": {"hidden_size_per_layer_input": (0,), "num_kv_shared_layers": (0,)},
@@ -78,7 +86,15 @@ CHOICES = {  # a function gets the draw
     "longcat_flash": {"n_routed_experts": (16,), "zero_expert_num": (0, 8, 16, 48), "moe_topk": (4, 8)},
     "dbrx": {"num_key_value_heads": ()},  # follows from attn_config
     **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), {"head_dim": (16, 32, 64)}),
-    "lfm2_moe": {"layer_types": lambda draw: [draw.rng.choice(("conv", "full_attention")) for _ in range(draw.layers)]},
+    **dict.fromkeys(("hunyuan_vl", "hunyuan_vl_text", "ministral"), {"head_dim": (16, 32, 64)}),
+    **dict.fromkeys(("mamba", "falcon_mamba"), {"intermediate_size": ()}),  # follows from expand
+    "mamba2": {
+        "expand": (1, 2), "head_dim": (16, 32), "n_groups": (1, 2, 4), "hidden_size": (128, 256),
+        "num_heads": lambda draw, found: found["expand"] * found["hidden_size"] // found["head_dim"],
+    },
+    "helium": {"head_dim": lambda draw, found: found["hidden_size"] // found["num_attention_heads"]},
+    "mpt": {"expansion_ratio": ()},  # which its class does not read
+    "lfm2_moe": {"layer_types": lambda draw, found: [draw.rng.choice(("conv", "full_attention")) for _ in range(draw.layers)]},
     "dots1": {"n_shared_experts": (0, 1, 2)},
     **dict.fromkeys(("minimax", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), {"sliding_window": ()}),
 }
@@ -127,8 +143,7 @@ class Case:
             self.key = next(k for k, v in vars(base).items() if v is inner)
         elif kind not in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
             self.outer, self.key = wrapper_of(kind)
-            if self.outer:
-                self.cls = CONFIG_MAPPING[self.outer]
+            self.cls = CONFIG_MAPPING[self.outer]
         self.default = plain(text_of(self.cls()) if self.key else base)
         self.named = self.key and kind != self.outer  # whether the text part is called by its own type
 
@@ -137,7 +152,8 @@ class Case:
         if not self.key:
             return self.cls(**changes)
         base = self.cls()
-        tied = {"tie_word_embeddings": changes.get("tie_word_embeddings", bool(getattr(base, "tie_word_embeddings", False)))} if changes else {}
+        tied = changes.get("tie_word_embeddings", bool(getattr(base, "tie_word_embeddings", False)))
+        tied = {"tie_word_embeddings": tied} if changes else {}
         inner = {"model_type": self.default["model_type"], **changes, **tied}
         small = {}
         for tower in TOWERS:
@@ -146,6 +162,10 @@ class Case:
                 known = there.to_dict()
                 short = {k: 1 for k in DEPTHS if isinstance(known.get(k), int) and not isinstance(known.get(k), bool)}
                 small[tower] = {"model_type": there.model_type, **short}
+        if self.outer == "muse_spark":  # its towers list their layers and fit the text part
+            small = {"audio_config": {"out_hidden_size": inner.get("hidden_size", self.default["hidden_size"])}}
+        if self.outer == "granite4_vision":
+            small["deepstack_layer_map"] = []
         return self.cls(**{self.key: inner}, **small, **tied)
 
     def spellings(self, cfg, rng):
@@ -166,6 +186,14 @@ class Case:
         found |= {k: 2 * self.default[k] for k in HEADS if self.default.get(k)}
         return found
 
+    def trimmed(self, values):
+        """The config without towers, and without keys of tokens, numerics and positions."""
+        plain = {"model_type", "tie_word_embeddings", self.key}
+        inside = values[self.key] if self.key else values
+        kept = {k: v for k, v in inside.items() if k in self.default and (k in plain or not SKIPPED.search(k))}
+        kept |= {k: inside[k] for k in inside if k == "model_type"}
+        return {k: v for k, v in values.items() if k in plain} | {self.key: kept} if self.key else kept
+
     def without(self, values):
         """The config without one key that has the default of the class, for each such key."""
         inside = values[self.key] if self.key else values
@@ -184,13 +212,13 @@ class Case:
 
 
 def wrapper_of(kind):
-    """(type whose config holds a text part of a type, the key that it stands under)."""
+    """(type whose config holds a text part of a type, the key that it stands under); without one itself and None."""
     for outer in (kind.removesuffix("_text"), *CONFIG_MAPPING_NAMES):
         if outer in CONFIG_MAPPING_NAMES:
             for key, sub in getattr(CONFIG_MAPPING[outer], "sub_configs", {}).items():
-                if getattr(sub, "model_type", None) == kind and not hw.SIDE.search(outer):
+                if getattr(sub, "model_type", None) == kind and key in hw.NESTED:
                     return outer, key
-    return None, None
+    return kind, None
 
 
 def build(cfg):
@@ -198,17 +226,15 @@ def build(cfg):
     if cfg.model_type == "dbrx":  # its class asks for what its config has lost
         cfg.attn_config.rope_theta = 10000.0
     with no_init_weights(), torch.device("meta"):
-        try:
-            model = AutoModelForCausalLM.from_config(cfg)
-        except ValueError as error:
-            if "Unrecognized configuration class" not in str(error):
-                raise
-            model = AutoModelForMultimodalLM.from_config(cfg)
+        autos = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
+        auto = next((auto for auto in autos if type(cfg) in auto._model_mapping), AutoModelForCausalLM)
+        model = auto.from_config(cfg)
     model.tie_weights()
-    towers = any("language_model" in name for name, _ in model.named_parameters())
+    words = ("language_model", "text_", "lm_head")
+    towers = any("language_model." in name or "text_layers." in name for name, _ in model.named_parameters())
 
     def inside(name):
-        return not towers or "language_model" in name or "lm_head" in name
+        return not towers or any(word in name for word in words)
 
     seen, total, other = set(), 0, set()
     for name, weight in model.named_parameters():
@@ -272,7 +298,7 @@ class Draw:
         for key, values in CHOICES.get(self.kind, {}).items():
             found.pop(key, None)
             if callable(values):
-                found[key] = values(self)
+                found[key] = values(self, found)
             elif values:
                 found[key] = rng.choice(values)
         if self.default.get("pad_token_id") is not None:
@@ -391,21 +417,22 @@ def judge(spelling, values, total, near):
 def sweep(kind, count, seed):
     """Row of a type, what differs, and configs for the tests."""
     case, rng = Case(kind), random.Random(f"{kind} {seed}")
-    if case.key is None and case.outer is None:
-        raise LookupError("no class builds it")
     outcomes, refusals, differ, sample = collections.Counter(), collections.Counter(), [], []
     pool = [k for k in case.default if not SKIPPED.search(k) and k != "model_type"]
     examples, covered, failed, others, why = [], set(), 0, set(), ""
     avoided = set()  # keys whose change was refused: changed again when it is their turn
     for i in range(count):
         for attempt in range(TRIES):
-            forced = () if attempt > TRIES // 2 else pool[i::count] if len(pool) >= count else [pool[i % len(pool)]]
-            changes = {} if i == 0 else case.doubled() if i == 1 and not attempt else Draw(rng, kind, case.default, avoided).changes(forced, 0.4 / (1 + attempt))
+            forced = pool[i::count] if len(pool) >= count else [pool[i % len(pool)]]
+            draw = Draw(rng, kind, case.default, avoided)
+            changes = draw.changes(() if attempt > TRIES // 2 else forced, 0.4 / (1 + attempt))
+            if attempt == 0 and i < 2:
+                changes = case.doubled() if i else {}
             try:
                 cfg = case.make(changes)
                 total, other = build(cfg)
                 break
-            except Exception as error:  # noqa: BLE001  whatever a class raises about a config
+            except Exception as error:  # whatever a class raises about a config
                 failed += 1
                 why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:100]
         else:
@@ -442,13 +469,17 @@ def sweep(kind, count, seed):
             covered |= set(changes)
             chosen = "short" if results["short"] == "equal" and i else "saved"
             if results[chosen] == "equal":
-                sample.append((kind, total, sum(near.values()) if near is not None else "", spelt[chosen]))
+                sample.append((kind, total, sum(near.values()) if near is not None else "", case.trimmed(spelt[chosen])))
     row = {
-        "model_type": kind, "transformers": transformers.__version__, "torch": torch.__version__.split("+")[0],
-        "configs": outcomes["configs"], "equal": outcomes["equal"], "incomplete": outcomes["incomplete"], "refused": outcomes["refused"],
-        "differ": outcomes["differ"], "failed_there": failed, "keys_changed": f"{len(covered & set(pool))} of {len(pool)}",
-        "refusal": "; ".join(f"{n} x {text}" for text, n in refusals.most_common(1)), "explanation": EXPLAINED.get(kind, ("",))[0],
-    }  # fmt: skip
+        "model_type": kind,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__.split("+")[0],
+        **{name: outcomes[name] for name in OUTCOMES},
+        "failed_there": failed,
+        "keys_changed": f"{len(covered & set(pool))} of {len(pool)}",
+        "refusal": "; ".join(f"{n} x {text}" for text, n in refusals.most_common(1)),
+        "explanation": EXPLAINED.get(kind, ("",))[0] or WINDOWS.get(kind, ""),
+    }
     notes = {"refusals": refusals, "left": sorted(set(pool) - covered), "buffers": others, "why": why, "examples": examples}
     if others - CONSTANTS:
         differ.append((f"buffers that nobody knows: {', '.join(sorted(others - CONSTANTS))}", ""))
@@ -478,16 +509,12 @@ def main():
     kinds = given.types.split(",") if given.types else kinds_there()
     rows, kept, bad, start = [], [], 0, time.time()
     for done, kind in enumerate(kinds, 1):
-        try:
-            row, differ, sample, notes = sweep(kind, given.configs, given.seed)
-        except LookupError as error:
-            print(f"{kind}: {error}", flush=True)
-            continue
+        row, differ, sample, notes = sweep(kind, given.configs, given.seed)
         rows.append(row)
         kept += sample[: given.sample]
         bad += len(differ)
-        print(f"{done}/{len(kinds)} {time.time() - start:.0f} s {kind}: {row['equal']} equal, {row['incomplete']} incomplete, {row['refused']} refused, "
-              f"{row['differ']} differ, {row['failed_there']} fail there, keys {row['keys_changed']}", flush=True)  # fmt: skip
+        said = ", ".join(f"{row[name]} {name}" for name in (*OUTCOMES[1:], "failed_there"))
+        print(f"{done}/{len(kinds)} {time.time() - start:.0f} s {kind}: {said}, keys {row['keys_changed']}", flush=True)
         for said, changes in differ[:3]:
             print(f"  DIFFERS {said}\n    {changes}", flush=True)
         if given.verbose:
@@ -496,7 +523,7 @@ def main():
             for said, changes in notes["examples"] if len(kinds) < 6 else ():
                 print(f"  {said}\n    {changes}")
             print(f"  never changed: {', '.join(notes['left'])}; buffers: {', '.join(notes['buffers'])}; fails: {notes['why']}")
-    totals = {c: sum(row[c] for row in rows) for c in ("configs", "equal", "incomplete", "refused", "differ", "failed_there")}
+    totals = {c: sum(row[c] for row in rows) for c in (*OUTCOMES, "failed_there")}
     print(f"{len(rows)} types: {totals}")
     if not given.types:
         write(TABLE, COLUMNS, rows)

@@ -51,6 +51,7 @@ CLASS = {
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192},
     "gemma4_text": {"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
     "llama4_text": {"num_key_value_heads": 8, "head_dim": 128},
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
 }
 
 

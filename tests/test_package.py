@@ -25,6 +25,7 @@ ORDER = [
     "models.compressed", "models.model", "models.reading",
     "models.dense_readers", "models.expert_readers", "models.gpt_readers", "models.mixed_readers",
     "models.sparse_readers", "models.state_readers", "models.hybrid_readers",
+    "models.further_readers",
     "models.architectures", "models.module_names", "models.checkpoint", "models.config",
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock", "timing.estimate",

@@ -11,6 +11,7 @@ import math
 from hwdesign.models import (
     dense_readers,
     expert_readers,
+    further_readers,
     gpt_readers,
     hybrid_readers,
     mixed_readers,
@@ -158,6 +159,7 @@ FAMILIES = (
     sparse_readers,
     state_readers,
     hybrid_readers,
+    further_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {
