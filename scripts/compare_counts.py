@@ -63,7 +63,7 @@ CONSTANTS = {  # buffers that hold constants or integers, which are no parameter
 TRIES = 12  # draws for one config before it is given up
 SKIPPED = re.compile(  # keys without a part in any weight: tokens, rope, numerics, training, output
     "_id$|_ids$|token_id|^rope|_rope_theta|rope_scaling|rope_theta|eps|dropout|pdrop|_drop$|_act|act_fn|activation|initializer|"
-    "init_|use_cache|output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step|label|summary|"
+    "init_|use_cache|output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
     "torch|attn_implementation|problem_type|chunk_size_feed_forward|is_encoder|use_mamba_kernels|multiplier|_alpha|_beta|"
     "capacity|upcast|vision|audio|image|video|per_layer_config"
 )
@@ -95,15 +95,30 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
     "helium": {"head_dim": lambda draw, found: found["hidden_size"] // found["num_attention_heads"]},
     "mpt": {"expansion_ratio": ()},  # which its class does not read
     "lfm2_moe": {"layer_types": lambda draw, found: [draw.rng.choice(("conv", "full_attention")) for _ in range(draw.layers)]},
+    **dict.fromkeys(
+        ("mllama", "mllama_text_model"),
+        {"cross_attention_layers": lambda draw, found: sorted(draw.rng.sample(range(draw.layers), draw.rng.randint(1, 2)))},
+    ),
+    "gemma3n_text": {
+        "intermediate_size": lambda draw, found: [draw.rng.choice((64, 96)) for _ in range(draw.layers)],
+        "activation_sparsity_pattern": lambda draw, found: [0.0] * draw.layers,
+        "num_kv_shared_layers": (0, 1),
+    },
     "dots1": {"n_shared_experts": (0, 1, 2)},
     **dict.fromkeys(("minimax", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), {"sliding_window": ()}),
 }
+# Types that are not built -> why.
+UNBUILT = {"gemma3n": "its tower needs a further package; gemma3n_text is its text part"}
 # Type -> why the windows of its caches are not compared.
 WINDOWS = {"nemotron_h": "vLLM and SGLang apply sliding_window, transformers does not"}
 
 
 def _zero_experts(cfg):
     return 2 * cfg.zero_expert_num * cfg.expert_ffn_hidden_size * cfg.hidden_size * cfg.num_layers
+
+
+def _corrections(cfg):
+    return cfg.n_routed_experts * sum(kind == "sparse" for kind in cfg.mlp_layer_types)
 
 
 def _unshared(cfg):
@@ -113,6 +128,7 @@ def _unshared(cfg):
 
 # Type -> (why it differs, parameters that transformers has beyond a checkpoint, of a config).
 EXPLAINED = {
+    "axk1": ("corrections of its router, which no checkpoint holds", _corrections),
     "longcat_flash": ("weights of experts that compute nothing, which no checkpoint holds", _zero_experts),
     "hy_v3": ("without shared experts the class builds one as wide as a dense part; vLLM builds none", _unshared),
 }
@@ -234,7 +250,7 @@ def build(cfg):
     towers = any("language_model." in name or "text_layers." in name for name, _ in model.named_parameters())
 
     def inside(name):
-        return not towers or any(word in name for word in words)
+        return "embed_tokens_extend" not in name and (not towers or any(word in name for word in words))
 
     seen, total, other = set(), 0, set()
     for name, weight in model.named_parameters():
@@ -261,8 +277,9 @@ def windows_there(cfg):
 
 
 def windows_here(model):
-    """Window [token] -> how many layers have it, by hwdesign."""
-    return collections.Counter(b.mixer.window for b in model.blocks if b.mixer and b.mixer.window)
+    """Window [token] -> how many layers keep a cache of it, by hwdesign."""
+    mixers = [block.mixer for block in model.blocks if block.mixer and block.mixer.window]
+    return collections.Counter(mixer.window for mixer in mixers if any(elements for elements, _ in mixer.caches))
 
 
 def depth_of(values):
@@ -488,7 +505,7 @@ def sweep(kind, count, seed):
 
 def kinds_there():
     """Model types that hwdesign reads and transformers knows."""
-    return [kind for kind in (*READERS, *ALIASES) if kind in CONFIG_MAPPING_NAMES]
+    return [kind for kind in (*READERS, *ALIASES) if kind in CONFIG_MAPPING_NAMES and kind not in UNBUILT]
 
 
 def write(path, columns, rows):

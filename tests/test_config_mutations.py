@@ -211,7 +211,7 @@ SHAPING = {
     "attn_layer_period": 8, "linear_attn_config": {"x": 1}, "kv_shared_layers": 4, "ffn_dim_multiplier": 1.3,
     "qk_norm_kind": "l2",
     "cross_attention_layers": [3], "hybrid_pattern": "ab", "num_memory_blocks": 4, "index_head_dim": 128, "altup_num_inputs": 4,
-    "hidden_size_per_layer_input": 256, "d_ff": 128, "n_kv_heads": 8, "lm_head_bias": True, "layer_scale": [1], "use_moe": True,
+    "width_per_layer": 256, "d_ff": 128, "n_kv_heads": 8, "lm_head_bias": True, "layer_scale": [1], "use_moe": True,
     "shared_expert_gate": True, "expert_scale": 1, "compression_config": {"bits": 4},
     "quantization": {"bits": 4}, "rope_head_dim": 8, "attn_output_gate": True, "num_meta_tokens": 128,
 }  # fmt: skip

@@ -6,6 +6,7 @@ whether they agree. State in bytes: FP32 matrices, BF16 convolutions; caches BF1
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,65 @@ def test_a_quantization_inside_the_text_config_and_one_of_experts_alone():
     assert gemma.quantization == "nvfp4" and dict(gemma.formats)["shared experts"] == (("bf16", 1.0),)
 
 
+def rows(name):
+    return list(csv.DictReader((DATA / name).open(encoding="utf-8")))
+
+
+MORE = rows("class_defaults_more.csv")
+
+
+def test_class_defaults_and_changed_ones_equal_the_module_trees():
+    """Three configs a type or more, the first with the defaults of its class or the shape of a published model; counted by
+    transformers on the meta device, or by mlx-lm and mlx-vlm for types that it has not. The correction of A.X-K1's router,
+    which no checkpoint holds, and the towers of Phi-4-multimodal are taken off; the shapes of chatglm were counted as the
+    class glm."""
+    for row in MORE:
+        model = config.load(json.loads(row["config"]))
+        assert model.parameters == int(row["total"]), row
+        near = sum(bool(block.mixer and block.mixer.window) for block in model.blocks)
+        assert row["window_layers"] in ("", str(near)), row
+    assert len({row["model_type"] for row in MORE}) == 36
+
+
+@pytest.mark.parametrize("row", rows("cache_layers_more.csv"), ids=lambda row: row["model_type"])
+def test_each_layer_keeps_what_mlx_keeps(row):
+    """Elements of a token, the window or 0, and how many layers keep them, in caches that mlx-lm filled; the state of all
+    layers, without the numbers of the last tokens that LongCat keeps for its n-grams."""
+    mixers = [block.mixer for block in config.load(json.loads(row["config"])).blocks]
+    kept = Counter((elements, window or 0) for mixer in mixers for elements, window in mixer.caches if elements)
+    assert sorted([*cache, count] for cache, count in kept.items()) == json.loads(row["caches"])
+    assert sum(sum(mixer.state_elements) for mixer in mixers) == int(row["state"])
+
+
+@pytest.mark.parametrize(("row", "name", "layers"), [(MORE[0], 4, 35), (MORE[1], 2, 30)])
+def test_gemma_3n_counts_what_a_token_uses(row, name, layers):
+    """E4B and E2B are called after what a token uses: of the table of inputs of all layers it reads one row. Of their
+    layers 20 keep a cache, 16 of them in a window of 512; the others read those of the last two."""
+    model = config.load(json.loads(row["config"]))
+    kept = [mixer for mixer in (block.mixer for block in model.blocks) if mixer.cache_elements]
+    assert len(model.blocks) == layers and len(kept) == 20 and sum(mixer.window == 512 for mixer in kept) == 16
+    used = model.active_parameters(include_embedding=True)
+    assert model.parameters - used == 262144 * layers * 256 and round(used / 1e9) == name
+    assert model.kv_bytes(100_000) == 2 * 2 * 2 * 256 * (4 * 100_000 + 16 * 512)
+    unused = (layers - 20) * (2 * 2048 * 512 + 256)
+    assert model.left_out == (f"keys and values of {layers - 20} layers that read the cache of others "
+                              f"({unused:,} parameters, if the checkpoint has them)",)  # fmt: skip
+
+
+def test_an_image_is_kept_once_however_long_the_text():
+    """Llama-3.2-11B-Vision: 9.78 B in its text part, 6,404 tokens of an image of four tiles in eight layers."""
+    text = {**json.loads(next(row["config"] for row in MORE if row["model_type"] == "mllama_text_model"))}
+    vision = {"image_size": 560, "patch_size": 14, "max_num_tiles": 4}
+    model = config.load({"model_type": "mllama", "text_config": text, "vision_config": vision})
+    assert model.parameters == 9775192080 and model.kv_bytes_per_token() == 32 * 2 * 8 * 128 * 2
+    image = 8 * 6404 * 2 * 8 * 128 * 2
+    assert model.kv_bytes(1000) - 1000 * model.kv_bytes_per_token() == image == model.kv_bytes(9) - 9 * 131072
+    works = [work for work in hw.step(model, batch=2, context=5000).work if work.kind == "cross-attention"]
+    assert [work.count for work in works] == [8] and works[0].flops == 2 * 2 * 32 * 2 * 128 * 6404
+    assert works[0].cache_elements == 2 * 6404 * 2 * 8 * 128
+    assert config.load(text).kv_bytes(1000) == 1000 * 131072  # without an image
+
+
 LONGCAT = {"hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64, "vocab_size": 131072, "ffn_hidden_size": 12288,
            "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
            "moe_topk": 12, "n_routed_experts": 512, "zero_expert_num": 256, "expert_ffn_hidden_size": 2048}  # fmt: skip
@@ -103,6 +163,40 @@ def test_published_totals(kind):
     assert config.load({"model_type": kind, **sizes}).parameters == total
 
 
+# Totals that their makers or those who loaded them print, in public repositories: Baichuan's README, and counts of loaded
+# models. Keys as published configs spell them.
+_BAICHUAN = {"model_type": "baichuan", "vocab_size": 64000, "tie_word_embeddings": False, "z_loss_weight": 0}
+_INTERNLM2 = {"model_type": "internlm2", "num_key_value_heads": 8, "vocab_size": 92544, "bias": False}
+PRINTED = [
+    (7000559616, {**_BAICHUAN, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+                  "num_attention_heads": 32}),
+    (13264901120, {**_BAICHUAN, "hidden_size": 5120, "intermediate_size": 13696, "num_hidden_layers": 40,
+                   "num_attention_heads": 40, "model_max_length": 4096}),
+    (6243584000, {"model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28, "kv_channels": 128,
+                  "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2, "rmsnorm": True,
+                  "padded_vocab_size": 65024, "add_bias_linear": False, "add_qkv_bias": True, "post_layer_norm": True}),
+    (7721324544, {"model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+                  "num_attention_heads": 32, "kv_channels": 128, "vocab_size": 151936, "no_bias": True}),
+    (7737708544, {**_INTERNLM2, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+                  "num_attention_heads": 32}),
+    (19861149696, {**_INTERNLM2, "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 48,
+                   "num_attention_heads": 48}),
+    (2724880896, {"model_type": "minicpm", "hidden_size": 2304, "intermediate_size": 5760, "num_hidden_layers": 40,
+                  "num_attention_heads": 36, "num_key_value_heads": 36, "vocab_size": 122753, "tie_word_embeddings": True}),
+    (16375728128, {"model_type": "deepseek", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+                   "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16, "n_shared_experts": 2,
+                   "n_routed_experts": 64, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "vocab_size": 102400}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("total", "values"), PRINTED, ids=lambda value: value if isinstance(value, int) else value["model_type"])
+def test_totals_that_are_printed_for_models_without_a_class(total, values):
+    model = config.load(values)
+    assert model.parameters == total
+    if values["model_type"] == "deepseek":  # printed, too
+        assert model.active_parameters(include_embedding=True) == 2828650496
+
+
 LING = {"model_type": "bailing_moe", "hidden_size": 2048, "intermediate_size": 5120, "moe_intermediate_size": 512,
         "num_experts": 256, "num_shared_experts": 1, "num_attention_heads": 16, "num_experts_per_tok": 8,
         "num_hidden_layers": 20, "num_key_value_heads": 4, "vocab_size": 157184, "first_k_dense_replace": 1, "head_dim": 128,
@@ -125,8 +219,9 @@ def test_ling_as_mlx_counts_it(change, total):
 
 
 @pytest.mark.parametrize(("name", "change", "says"), [
-    ("google--gemma-4-26B-A4B", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input' must be 0"),
-    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 10}, "num_kv_shared_layers' must be 0"),
+    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 30}, "num_kv_shared_layers' must be a whole number from 0 to 29"),
+    ("google--gemma-4-26B-A4B", {"num_kv_shared_layers": 26}, "num_kv_shared_layers' must be such that a layer of each kind"),
+    ("google--gemma-4-26B-A4B", {"per_layer_config": {"5": {"head_dim": 512}}}, "per_layer_config' must be one entry for each"),
     ("google--gemma-4-26B-A4B", {"num_global_key_value_heads": 3}, "num_global_key_value_heads' must be a divisor of 16"),
     ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"no_rope_layers": [1, 0]}, "a list of 48 zeros and ones"),
     ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", {"layer_types": ["full_attention"]}, "layer_types' must be 48 entries"),

@@ -103,12 +103,12 @@ CALLS = {
     "Block": {"mixer": ATTENTION, "ffn": BLOCK.ffn, "norms": 2, "norm_bias": False, "scalars": 1, "residual": None},
     "DenseFFN": {"width": 64, "gated": True, "bias": False},
     "LatentAttention": dict.fromkeys(("num_heads", "q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim"), 8)
-    | {"bias": False, "window": None, "output_gate": True, "indexer": INDEXER},
+    | {"bias": False, "window": None, "output_gate": True, "head_gate": False, "indexer": INDEXER},
     "Mamba2": dict.fromkeys(("num_heads", "head_dim", "groups", "state", "conv"), 8)
     | {"bias": False, "conv_bias": True, "norm": True, "out_bias": None},
     "MoE": {"num_experts": 8, "top_k": 2, "width": 64, "gated": True, "bias": False, "shared_width": 64,
             "shared_gate": False, "router_bias": False, "router_correction": False,
-            "router_scale": False, "zero_experts": 4, "latent": 16, "latent_norm": True},
+            "router_scale": False, "zero_experts": 4, "latent": 16, "latent_norm": True, "image_correction": False},
     "SelfAttention": {"num_heads": 8, "num_kv_heads": 2, "head_dim": 16, "window": 8, "qkv_bias": False,
                       "out_bias": False, "qk_norm": "head", "sinks": False, "value_dim": 8, "output_gate": "head",
                       "value_weight": True, "indexer": INDEXER},

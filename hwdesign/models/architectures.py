@@ -10,12 +10,15 @@ import math
 
 from hwdesign.models import (
     dense_readers,
+    engine_readers,
     expert_readers,
     further_readers,
     gpt_readers,
     hybrid_readers,
     mixed_readers,
+    newer_readers,
     reading,
+    shared_cache_readers,
     sparse_readers,
     state_readers,
 )
@@ -160,6 +163,9 @@ FAMILIES = (
     state_readers,
     hybrid_readers,
     further_readers,
+    shared_cache_readers,
+    newer_readers,
+    engine_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

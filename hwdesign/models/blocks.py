@@ -31,7 +31,7 @@ from hwdesign.models.parts import (
     scaled_size,
     vector,
 )
-from hwdesign.models.residual import AttentionResidual, HyperConnections
+from hwdesign.models.residual import Residual
 
 TILE = 128  # what widths of siblings are multiples of [element]
 
@@ -258,8 +258,8 @@ class LatentAttention(Mixer):
     heads.
 
     `q_rank` is None where queries are not compressed, `rope_dim` 0 where a token leaves the latent
-    alone. `output_gate` says whether each element of the output has a gate. With an `indexer` a
-    query sees the tokens that it picks.
+    alone. `output_gate` says whether each element of the output has a gate, `head_gate` whether
+    each head has one. With an `indexer` a query sees the tokens that it picks.
 
     Examples
     --------
@@ -280,10 +280,11 @@ class LatentAttention(Mixer):
     window: int | None = None
     output_gate: bool = False
     indexer: Indexer | None = None
+    head_gate: bool = False
 
     def __post_init__(self):
-        sizes, flags = ("num_heads", "q_rank", "kv_rank", "nope_dim", "v_dim", "window"), ("bias",)
-        flags = (*flags, "output_gate")
+        sizes = ("num_heads", "q_rank", "kv_rank", "nope_dim", "v_dim", "window")
+        flags = ("bias", "output_gate", "head_gate")
         check_fields(
             self, sizes=sizes, counts=("rope_dim",), none=("q_rank", "window"), flags=flags
         )
@@ -300,6 +301,11 @@ class LatentAttention(Mixer):
     def indexer_elements(self):
         """Elements a token leaves for the indexer [element]."""
         return self.indexer.cache_elements if self.indexer else 0
+
+    @property
+    def gate_size(self):
+        """Gates of a head: one for each element, one, or 0."""
+        return self.v_dim if self.output_gate else int(self.head_gate)
 
     @property
     def cache_elements(self):
@@ -331,8 +337,8 @@ class LatentAttention(Mixer):
             "kv up", "attention", self.num_heads * (self.nope_dim + self.v_dim), self.kv_rank
         )
         out += [vector("kv norm", "norm", self.kv_rank)]
-        if self.output_gate:
-            out += linear("attention gate", "attention", self.num_heads * self.v_dim, hidden)
+        if gates := self.num_heads * self.gate_size:
+            out += linear("attention gate", "attention", gates, hidden)
         out += self.indexer.weights(hidden, self.q_rank) if self.indexer else []
         return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
 
@@ -353,8 +359,8 @@ class LatentAttention(Mixer):
             expanded, values = run.batch * run.context, output
             key, value = self.nope_dim + self.rope_dim, self.v_dim
         run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
-        if self.output_gate:
-            run.gemm("attention gate", run.tokens, output, run.hidden, "attention")
+        if gates := heads * self.gate_size:
+            run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
         window, kind = sparse(self, run, self.q_rank)
         run.attend(
@@ -483,7 +489,8 @@ class MoE(FeedForward):
     expert that only steers the choice, `router_scale` a factor for each input and each expert.
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
     With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
-    turned back into them; `latent_norm` is a norm of them.
+    turned back into them; `latent_norm` is a norm of them. `image_correction` is a second
+    correction of the router, for tokens of images.
 
     Examples
     --------
@@ -504,6 +511,7 @@ class MoE(FeedForward):
     zero_experts: int = 0
     latent: int = 0  # [element]
     latent_norm: bool = False
+    image_correction: bool = False
 
     routed = True
 
@@ -511,7 +519,7 @@ class MoE(FeedForward):
         sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
         counts = (*counts, "latent")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
-        flags = (*flags, "latent_norm")
+        flags = (*flags, "latent_norm", "image_correction")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
 
     @property
@@ -535,6 +543,8 @@ class MoE(FeedForward):
         out = linear("router", "router", self.choices, hidden, self.router_bias)
         if self.router_correction:
             out.append(vector("router correction", "router", self.choices))
+        if self.image_correction:
+            out.append(vector("router correction of images", "router", self.choices))
         if self.router_scale:
             out += [vector("router scale", "router", hidden)]
             out += [vector("expert scale", "router", self.num_experts)]
@@ -659,11 +669,11 @@ class Block:
     norms: int = 2
     norm_bias: bool = False
     scalars: int = 0  # numbers that scale the output of the layer
-    residual: HyperConnections | AttentionResidual | None = None
+    residual: Residual | None = None
 
     def __post_init__(self):
-        kinds = HyperConnections | AttentionResidual | None
-        instance("residual", self.residual, kinds, "HyperConnections, AttentionResidual or None")
+        kinds = "HyperConnections, AttentionResidual or None"
+        instance("residual", self.residual, Residual | None, kinds)
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
         check_fields(self, counts=("norms", "scalars"), flags=("norm_bias",))

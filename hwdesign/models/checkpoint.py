@@ -63,8 +63,8 @@ CACHES = {  # what the cache is called -> format; None is the engine's choice
 }
 # Modules that stay in BF16 without being named, or that no count includes.
 UNTOUCHED = re.compile(
-    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|"
-    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier",
+    r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
+    r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer",
     re.I,
 )
 # Model type -> (what comes before the number of a layer, its mixer, its feed-forward part).
@@ -621,6 +621,7 @@ def left_out(outer, inner, blocks, hidden, prediction=None):
         if prediction:
             text += f" ({layers * prediction:,} parameters)"
         found.append(text)
-    keys = {key for read in (outer, inner) for key, value in read.values.items() if value}
+    levels = (outer.values, outer.values.get("thinker_config") or {}, inner.values)
+    keys = {key for values in levels for key, value in values.items() if value}
     towers = [name for word, name in TOWERS.items() if {word, f"{word}_config"} & keys]
     return found + list(dict.fromkeys(towers))

@@ -1,7 +1,8 @@
 """Compressed sparse attention of DeepSeek-V4: each layer keeps a short window of tokens and, in
 most layers, one entry for each 4 or 128 of them.
 
-Source: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs.
+Sources: `modeling_deepseek_v4.py` of transformers 5.24, and DeepSeek's published configs; for
+layers that share entries, DeepSeek-V4.1 as mlx-vlm 0.7.10 builds it.
 """
 
 import math
@@ -88,7 +89,7 @@ class CompressedAttention(Mixer):
     @property
     def cache_elements(self):
         """Elements a token leaves in the cache [element], while the window is not full."""
-        return self.head_dim + self._each(self.head_dim)
+        return sum(elements for elements, _ in self.caches)
 
     @property
     def indexer_elements(self):
@@ -118,15 +119,21 @@ class CompressedAttention(Mixer):
         out += [vector("q norm", "norm", self.q_rank)]
         out += linear("kv", part, size, hidden) + [vector("kv norm", "norm", size)]
         out += [vector("sinks", part, heads)]
+        out += self._compressors(hidden)
+        groups, rank = self.out_groups, self.out_rank
+        out += linear("output down", part, groups * rank, heads * size // groups)
+        return out + linear("attention output", part, hidden, groups * rank)
+
+    def _compressors(self, hidden):
+        """Weights that make the entries of many tokens, and those of the indexer."""
+        out, part = [], "attention"
         if self.ratio:
-            out += self._compressor("compressor", size, hidden)
+            out += self._compressor("compressor", self.head_dim, hidden)
         if self.index_heads:
             out += self._compressor("indexer compressor", self.index_dim, hidden)
             out += linear("indexer q", part, self.index_heads * self.index_dim, self.q_rank)
             out += linear("indexer weights", part, self.index_heads, hidden)
-        groups, rank = self.out_groups, self.out_rank
-        out += linear("output down", part, groups * rank, heads * size // groups)
-        return out + linear("attention output", part, hidden, groups * rank)
+        return out
 
     def _compressor(self, name, size, hidden):
         width = self.runs * size
@@ -198,3 +205,73 @@ class CompressedAttention(Mixer):
         """More or fewer heads, in whole groups; the entry stays."""
         unit = self.out_groups * ways
         return replace(self, num_heads=scaled_size(self.num_heads, factor, unit))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedEntryAttention(CompressedAttention):
+    """Compressed attention in which few layers make and keep the entries (`keeps`) that all layers
+    up to the next such one read, and few choose among them (`picks`).
+
+    Scores of all entries are counted where a layer chooses, also where a config narrows them down.
+
+    Examples
+    --------
+    >>> shape = {"num_heads": 64, "head_dim": 512, "q_rank": 1280, "window": 128, "out_groups": 8}
+    >>> index = {"index_heads": 32, "index_dim": 128, "top_k": 512}
+    >>> one = SharedEntryAttention(**shape, **index, out_rank=1024, ratio=2, keeps=True, picks=True)
+    >>> one.caches, replace(one, keeps=False).caches
+    (((512, 128), (256, None)), ((512, 128), (0, None)))
+    """
+
+    keeps: bool = False
+    picks: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, flags=("keeps", "picks"))
+        if (self.keeps or self.picks) and not self.index_heads:
+            raise ValueError("keeps and picks must come with ratio and index_heads, got none")
+
+    @property
+    def kind(self):
+        """Its window, how entries are compressed, and whose they are."""
+        if not self.ratio:
+            return super().kind
+        owner = "own entries" if self.keeps else "entries of an earlier layer"
+        return f"compressed attention {self.ratio}:1, {owner}, top {self.top_k}"
+
+    @property
+    def caches(self):
+        """The window, and the compressed entries where it keeps them."""
+        return (self.head_dim, self.window), (self.keeps * self._each(self.head_dim), None)
+
+    @property
+    def indexer_elements(self):
+        """Elements a token leaves for the indexer [element]."""
+        return self._each(self.index_dim) if self.keeps and self.picks else 0
+
+    def _compressors(self, hidden):
+        out, part, size, wide = [], "attention", self.head_dim, self.index_dim
+        if self.keeps:
+            out += linear("compressor kv", part, size, hidden)
+            out += linear("compressor gate", part, size, hidden) if self.ratio > 1 else []
+            out += [vector("compressor norm", "norm", size)]
+        if self.picks:
+            out += linear("indexer q", part, self.index_heads * wide, self.q_rank)
+            out += linear("indexer weights", part, self.index_heads, hidden)
+        if self.keeps and self.picks:
+            out += linear("indexer k", part, wide, size) + [vector("indexer norm", "norm", wide)]
+        return out
+
+    def _compress(self, run):
+        part, size, wide = "attention", self.head_dim, self.index_dim
+        if self.keeps:
+            width = size * (1 + (self.ratio > 1))
+            run.gemm("compressor", run.tokens, width, run.hidden, part)
+        if self.picks:
+            run.gemm("indexer weights", run.tokens, self.index_heads, run.hidden, part)
+            run.gemm("indexer q", run.tokens, self.index_heads * wide, self.q_rank, part)
+            if self.keeps:
+                run.gemm("indexer k", run.tokens, wide, size, part)
+            shape = {"heads": self.index_heads, "size": wide, "cached": wide}
+            run.score(kind="an indexer", every=self.ratio, **shape)

@@ -84,6 +84,8 @@ class Reader:
     `defaults` holds what a missing key means; null is as it is.
     """
 
+    outer = None  # that of the wrapper, where a config has one
+
     def __init__(self, values, where="", defaults=None):
         self.values, self.where, self.used = values, where, {"model_type", "architectures"}
         self.defaults = defaults or {}
@@ -448,12 +450,13 @@ def _model(values, name, *, sidecar=None, pooled=False):
             )
     defaults = DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {})
     read = Reader(values, where, defaults)
+    read.outer = outer
     for key in (key for key, kinds in GIVEN.items() if own in kinds):
         read.given(key, "class and published configs of this type disagree without it")
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model", "n_embed")
     specific = READERS[kind](read, hidden, kind)
-    prediction = specific.pop("prediction", None)
+    prediction, besides = specific.pop("prediction", None), specific.pop("apart", ())
     blocks, lm_head = specific["blocks"], headed.get("lm_head", True)
     tied = defaults.get("tie_word_embeddings", False)
     tied = read.flag("tie_word_embeddings", "tie_embedding", default=tied)
@@ -469,7 +472,7 @@ def _model(values, name, *, sidecar=None, pooled=False):
         vocab_size=read.integer("vocab_size"),
         tied_embeddings=tied,
         max_positions=longest or specific.get("positions") or None,
-        left_out=(*apart, *checkpoint.left_out(outer, read, blocks, hidden, prediction)),
+        left_out=(*apart, *besides, *checkpoint.left_out(outer, read, blocks, hidden, prediction)),
         **specific,
         **headed,
         **stored,

@@ -294,7 +294,7 @@ DEFAULTS = {
     },
 }
 GIVEN = {
-    "tie_word_embeddings": ("qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"),
+    "tie_word_embeddings": ("qwen3_vl_moe", "qwen3_vl_moe_text"),
     "use_qk_norm": ("bailing_moe", "bailing_moe_v2"),
     "layer_types": ("mellum",),
 }

@@ -162,7 +162,8 @@ class GatedDeltaNet(StateMixer):
 class KimiDelta(StateMixer):
     """Kimi delta attention: a delta rule whose decay has a value for each channel of a key.
 
-    `gate_rank` is that of the output gate, None where it is one full matrix.
+    `gate_rank` is that of the output gate, None where it is one full matrix; `full_decay` says
+    whether the decay is made by one, too.
 
     Examples
     --------
@@ -174,12 +175,13 @@ class KimiDelta(StateMixer):
     head_dim: int  # [element]
     conv: int  # [token]
     gate_rank: int | None = None  # [element]
+    full_decay: bool = False
     kind = "Kimi delta attention"
     heads_name = "linear heads"
 
     def __post_init__(self):
         sizes = ("num_heads", "head_dim", "conv", "gate_rank")
-        check_fields(self, sizes=sizes, none=("gate_rank",))
+        check_fields(self, sizes=sizes, none=("gate_rank",), flags=("full_decay",))
 
     @property
     def state_elements(self):
@@ -191,8 +193,11 @@ class KimiDelta(StateMixer):
         part, inner, rank = self.part, self.inner, self.gate_rank
         out = linear("linear qkv", part, 3 * inner, hidden)
         out += [_convolution(part, 3 * inner, self.conv)]
-        out += linear("linear f down", part, self.head_dim, hidden)
-        out += linear("linear f up", part, inner, self.head_dim)
+        if self.full_decay:
+            out += linear("linear f", part, inner, hidden)
+        else:
+            out += linear("linear f down", part, self.head_dim, hidden)
+            out += linear("linear f up", part, inner, self.head_dim)
         out += linear("linear b", part, self.num_heads, hidden)
         if rank is None:
             out += linear("linear gate", part, inner, hidden)
@@ -210,16 +215,18 @@ class KimiDelta(StateMixer):
         heads, part = self.local_heads(run.plan), self.part
         inner = heads * self.head_dim
         run.gemm("linear qkv", run.tokens, 3 * inner, run.hidden, part)
-        down = self.head_dim + (self.gate_rank or 0)
-        run.gemm("linear down", run.tokens, down + heads, run.hidden, part)
-        run.gemm("linear f up", run.tokens, inner, self.head_dim, part)
+        down = heads + (self.gate_rank or 0) + (0 if self.full_decay else self.head_dim)
+        run.gemm("linear down", run.tokens, down, run.hidden, part)
+        inside = run.hidden if self.full_decay else self.head_dim
+        run.gemm("linear f", run.tokens, inner, inside, part)
         run.gemm("linear gate", run.tokens, inner, self.gate_rank or run.hidden, part)
         self._finish(run, _delta_flops(self.state_elements[0]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LightningAttention(StateMixer):
-    """Linear attention with a decay for each head, a norm and an output gate.
+    """Linear attention with a decay for each head, a norm and an output gate; `qk_norm` adds a norm
+    of the head size for queries and one for keys.
 
     Examples
     --------
@@ -229,11 +236,15 @@ class LightningAttention(StateMixer):
 
     num_heads: int
     head_dim: int  # [element]
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
     kind = "lightning attention"
     heads_name = "linear heads"
 
     def __post_init__(self):
-        check_fields(self, sizes=("num_heads", "head_dim"))
+        flags = ("qk_norm", "qkv_bias", "out_bias")
+        check_fields(self, sizes=("num_heads", "head_dim"), flags=flags)
 
     @property
     def state_elements(self):
@@ -243,9 +254,10 @@ class LightningAttention(StateMixer):
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         part, inner = self.part, self.inner
-        out = linear("linear qkv", part, 3 * inner, hidden)
+        out = linear("linear qkv", part, 3 * inner, hidden, self.qkv_bias)
+        out += [vector("linear qk norms", "norm", 2 * self.head_dim)] if self.qk_norm else []
         out += linear("linear gate", part, inner, hidden) + [vector("linear norm", "norm", inner)]
-        return out + linear("linear out", part, hidden, inner)
+        return out + linear("linear out", part, hidden, inner, self.out_bias)
 
     def operations(self, run):
         """Adds the projections, the recurrence and the state of one layer."""

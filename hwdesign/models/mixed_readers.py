@@ -32,43 +32,6 @@ def _zeros_and_ones(read, key, layers):
     return values and [bool(v) for v in values]
 
 
-def _gemma4(read, hidden, kind):
-    """Windows and full attention with heads of their own; where there are experts, a dense part
-    beside them.
-    """
-    layers, bias = reading.layers(read), read.flag("attention_bias")
-    if read.raw("use_bidirectional_attention")[1] not in (None, False, "vision"):
-        raise read.complain("use_bidirectional_attention", "vision or absent")
-    reading.only(read, {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0})
-    read.used.update(("vocab_size_per_layer_input", "use_double_wide_mlp"))  # of those alone
-    heads, kv, size = reading.heads(read, hidden)
-    same, kinds = read.flag("attention_k_eq_v"), _types(read, layers, (FULL, SLIDING))
-    kinds = kinds or [SLIDING if (i + 1) % 6 else FULL for i in range(layers)]
-    kinds[-1] = FULL
-    shared = {"num_heads": heads, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head"}
-    wide = read.optional("num_global_key_value_heads")
-    wide = wide if same and wide else kv
-    if heads % wide:
-        raise read.complain("num_global_key_value_heads", f"a divisor of {heads} heads")
-    mixers = {
-        FULL: SelfAttention(
-            num_kv_heads=wide,
-            head_dim=read.integer("global_head_dim"),
-            value_weight=not same,
-            **shared,
-        ),
-        SLIDING: SelfAttention(
-            num_kv_heads=kv, head_dim=size, window=read.integer("sliding_window"), **shared
-        ),
-    }
-    ffn, norms = DenseFFN(width=read.integer("intermediate_size")), 4
-    if read.flag("enable_moe_block"):
-        ffn, norms = reading.experts(read, shared_width=ffn.width, router_scale=True), 7
-    read.used.update((*reading.EXPERTS, *reading.TOP_K, "moe_intermediate_size"))
-    made = [mixers[k] for k in kinds]
-    return {"blocks": reading.blocks(made, [ffn] * layers, norms=norms, scalars=1)}
-
-
 def _llama4(read, hidden, kind):
     """Chunked attention, counted as a window of one chunk, in layers with rotary positions; every
     n-th layer has experts and a shared one of the same width.
@@ -102,7 +65,7 @@ def _mimo(read, hidden, kind):
     layers, bias = reading.layers(read), read.flag("attention_bias")
     window = read.integer("sliding_window", "sliding_window_size")
     reading.only(read, {"attention_chunk_size": window, "n_shared_experts": 0})
-    read.used.add("attention_value_scale")
+    read.used.update(("attention_value_scale", "attention_projection_layout"))
     in_window = _zeros_and_ones(read, "hybrid_layer_pattern", layers)
     if in_window is None:
         kinds = _types(read, layers, (FULL, SLIDING))
@@ -219,7 +182,6 @@ def _longcat(read, hidden, kind):
 
 
 READERS = {
-    **dict.fromkeys(("gemma4", "gemma4_text"), _gemma4),
     **dict.fromkeys(("llama4", "llama4_text"), _llama4),
     "mimo_v2_flash": _mimo,
     "step3p5": _step,
@@ -227,16 +189,6 @@ READERS = {
 }
 ALIASES = {"step3p7": "step3p5"}
 # What a missing key means in the class of a type.
-_GEMMA4 = {
-    "vocab_size": 262144,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "global_head_dim": 512,
-    "sliding_window": 512,
-    "hidden_size_per_layer_input": 256,
-    "tie_word_embeddings": True,
-}
 _LLAMA4 = {
     "num_key_value_heads": 8,
     "head_dim": 128,
@@ -246,7 +198,6 @@ _LLAMA4 = {
     "attention_chunk_size": 8192,
 }
 DEFAULTS = {
-    **dict.fromkeys(("gemma4", "gemma4_text"), _GEMMA4),
     **dict.fromkeys(("llama4", "llama4_text"), _LLAMA4),
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128},
     "step3p5": {"num_key_value_heads": 8, "head_dim": 128, "share_expert_dim": 1280},

@@ -206,11 +206,10 @@ class Model:
         always counts.
         """
         total = sum(times * w.used * w.elements for w, times in self._counted_weights)
-        return (
-            total
-            if flag("include_embedding", include_embedding) or self.tied_embeddings
-            else total - self.vocab_size * self.hidden_size
-        )
+        if flag("include_embedding", include_embedding) or self.tied_embeddings:
+            return total
+        more = sum(w.used * w.elements for w in self.closing if w.part == "embedding")
+        return total - self.vocab_size * self.hidden_size - more
 
     @property
     def matmul_parameters(self):

@@ -16,6 +16,7 @@ NEW_STYLES = {  # as STYLES of hwdesign.models.checkpoint
     "bamba": ("model.layers", "self_attn", "feed_forward"),
     "lfm2": ("model.layers", "self_attn", "feed_forward"),
     "lfm2_moe": ("model.layers", "self_attn", "feed_forward"),
+    **dict.fromkeys(("bailing_hybrid", "bailing_moe_linear"), ("model.layers", "attention", "mlp")),
 }
 NEW_LEAVES = {  # as LEAVES there
     "mamba in": ("in_proj",),
@@ -27,6 +28,7 @@ NEW_LEAVES = {  # as LEAVES there
     "linear z": ("in_proj_z", "in_proj_qkvz"),
     "linear b": ("in_proj_b", "in_proj_ba", "b_proj"),
     "linear a": ("in_proj_a", "in_proj_ba"),
+    "linear f": ("f_proj",),
     "linear f down": ("f_a_proj",),
     "linear f up": ("f_b_proj",),
     "linear gate": ("g_proj", "output_gate"),

@@ -1,14 +1,17 @@
-"""Readers of models whose attention picks the tokens that it reads: DeepSeek-V3.2 and V4, GLM-5 and
-MiniMax-M3.
+"""Readers of models whose attention picks the tokens that it reads: DeepSeek-V3.2, V4 and V4.1,
+GLM-5 and MiniMax-M3.
+
+Sources: the `configuration_*.py` and `modeling_*.py` of each model type in transformers 5.24; of
+DeepSeek-V4.1, which has no class there, the modules of mlx-vlm 0.7.10.
 """
 
 from dataclasses import replace
 
 from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
-from hwdesign.models.compressed import CompressedAttention
+from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.indexer import Indexer
-from hwdesign.models.residual import HyperConnections
+from hwdesign.models.residual import Engram, HyperConnections
 
 INDEX_HEADS = {"deepseek_v32": 64}  # where index_n_heads is missing; 32 elsewhere
 V4_LAYERS = {
@@ -178,17 +181,7 @@ def _deepseek_v4(read, hidden, kind):
     reading.only(read, {"num_key_value_heads": 1})
     reading.only(read, {"n_shared_experts": 1})
     reading.only(read, {"mlp_bias": False})
-    read.used.add("qk_rope_head_dim")
-    shape = {
-        "num_heads": read.integer("num_attention_heads"),
-        "head_dim": read.integer("head_dim", default=512),
-        "q_rank": read.integer("q_lora_rank"),
-        "window": read.integer("sliding_window", default=128),
-        "out_groups": read.integer("o_groups"),
-        "out_rank": read.integer("o_lora_rank"),
-    }
-    if shape["num_heads"] % shape["out_groups"]:
-        raise read.complain("o_groups", f"a divisor of num_attention_heads {shape['num_heads']}")
+    shape = _entry_shape(read)
     index = {
         "index_heads": read.integer("index_n_heads", default=64),
         "index_dim": read.integer("index_head_dim", default=128),
@@ -213,6 +206,22 @@ def _deepseek_v4(read, hidden, kind):
         "closing": closing,
         "prediction": reading.prediction_parameters(hidden, ahead, closing=closing),
     }
+
+
+def _entry_shape(read):
+    """Sizes of attention with one entry for all heads."""
+    read.used.add("qk_rope_head_dim")
+    shape = {
+        "num_heads": read.integer("num_attention_heads"),
+        "head_dim": read.integer("head_dim", default=512),
+        "q_rank": read.integer("q_lora_rank"),
+        "window": read.integer("sliding_window", default=128),
+        "out_groups": read.integer("o_groups"),
+        "out_rank": read.integer("o_lora_rank"),
+    }
+    if shape["num_heads"] % shape["out_groups"]:
+        raise read.complain("o_groups", f"a divisor of num_attention_heads {shape['num_heads']}")
+    return shape
 
 
 def _ratios(read, layers):
@@ -251,11 +260,89 @@ def _tables(read, layers):
     return said
 
 
+def _numbers(read, key, most):
+    """Different layer numbers under a key, as a set."""
+    found = read.items(key, int, "layer numbers")
+    if found is None or not set(found) <= set(range(most)) or len(set(found)) != len(found):
+        raise read.complain(key, f"different layer numbers from 0 to {most - 1}")
+    return set(found)
+
+
+DRAFT_KEYS = (  # of the draft and of how entries are chosen
+    "candidate_source_layer_id",
+    "candidate_topk_blocks",
+    "candidate_block_size",
+    "engram_pad_token_id",
+    "engram_compressed_vocab_size",
+    "engram_vocab_size",
+)
+
+
+def _deepseek_v41(read, hidden, kind):
+    """Compressed attention whose entries few layers keep and few choose from, hyper-connections,
+    and tables of n-grams in some layers.
+    """
+    layers = reading.layers(read)
+    reading.only(read, {"num_key_value_heads": 1, "n_shared_experts": 1, "attention_bias": False})
+    reading.only(read, {"tie_word_embeddings": False})
+    read.used.update((*DRAFT_KEYS, *(key for key in read.values if key.startswith("dspark_"))))
+    moe = deepseek_experts(read, image_correction=True)
+    streams = read.integer("hc_mult", default=4)
+    plain, tables = HyperConnections(streams=streams), _engrams(read, layers, streams)
+    blocks = tuple(
+        Block(mixer=mixer, ffn=moe, residual=tables.get(i, plain))
+        for i, mixer in enumerate(_shared_entries(read, layers))
+    )
+    return {"blocks": blocks}
+
+
+def _shared_entries(read, layers):
+    """Attention of each layer, as a list: which compress, keep entries and choose among them."""
+    ratios = read.items("compress_ratios", int, "whole numbers")
+    if ratios is None or len(ratios) < layers or not all(0 <= r <= 2_000_000 for r in ratios):
+        accepted = f"{layers} whole numbers, one a layer, before those of prediction layers"
+        raise read.complain("compress_ratios", accepted)
+    keeps, picks = (
+        _numbers(read, key, layers) for key in ("kv_source_layer_ids", "index_source_layer_ids")
+    )
+    shape = _entry_shape(read)
+    index = {
+        "index_heads": read.integer("index_n_heads"),
+        "index_dim": read.integer("index_head_dim"),
+        "top_k": read.integer("index_topk"),
+    }
+    found = []
+    for i, ratio in enumerate(ratios[:layers]):
+        if (i in keeps or i in picks) and not ratio:
+            raise read.complain("compress_ratios", f"above 0 in layer {i}, which has entries")
+        extra = {**index, "ratio": ratio, "keeps": i in keeps, "picks": i in picks}
+        found.append(SharedEntryAttention(**shape, **(extra if ratio else {})))
+    return [{mixer: mixer for mixer in found}[mixer] for mixer in found]
+
+
+def _engrams(read, layers, streams):
+    """Connections of the layers with tables of n-grams, by the number of the layer."""
+    chosen = read.items("engram_layer_ids", int, "layer numbers") or []
+    if not chosen:
+        return {}
+    rows = read.items("engram_num_embeddings", int, "numbers of rows")
+    _numbers(read, "engram_layer_ids", layers)
+    if rows is None or len(rows) != len(chosen) or not all(1 <= r <= 10**11 for r in rows):
+        raise read.complain("engram_num_embeddings", f"{len(chosen)} numbers of rows")
+    shape = {
+        "row_size": read.integer("engram_head_dim"),
+        "columns": (read.integer("engram_max_ngram_size", least=2) - 1)
+        * read.integer("engram_n_heads"),
+    }
+    return {i: Engram(streams=streams, rows=r, **shape) for i, r in zip(chosen, rows, strict=True)}
+
+
 ALIASES = {"deepseek_ref": "deepseek_v4", "minimax_m3_vl_text": "minimax_m3"}
-ALIASES["minimax_m3_vl"] = "minimax_m3"
+ALIASES |= {"minimax_m3_vl": "minimax_m3", "deepseek_v41_text": "deepseek_v41"}
 DEFAULTS, GIVEN = {}, {}
 READERS = {
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _sparse_deepseek),
     "minimax_m3": _minimax_m3,
     "deepseek_v4": _deepseek_v4,
+    "deepseek_v41": _deepseek_v41,
 }

@@ -566,18 +566,20 @@ class AttentionRun(Run):
         latent=0,
         kind="",
         every=1,
+        outside=None,
     ):
         """Scores and values of a layer, the merge of pieces of the cache, the output projection.
 
         `heads` and `kv_heads` on this GPU, of sizes `key` and `value`; `cached` elements of a
         token here, or of each `every` tokens together; `output`, the width that the output
         projection takes in, 0 where the mixer adds one of its own; `latent` and `kind` as in
-        `Work`; `window`, most tokens that a query sees [token].
+        `Work`; `window`, most tokens that a query sees [token]; `outside`, tokens that are no part
+        of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
-        seen = {"causal": True, "window": window}
-        flops = attention_flops(self.new_tokens, self.context, heads, key, value, **seen)
-        reach = self.context
+        seen = {"causal": outside is None, "window": window}
+        reach = self.context if outside is None else np.asarray(max(outside, 1), float)
+        flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
         if window:
             reach = np.minimum(self.context, window + self.new_tokens - 1)
         read = cache_read_bytes(reach, cached, 1.0)
@@ -599,10 +601,17 @@ class AttentionRun(Run):
         self.work.append(work)
         if every == 1:
             self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
+        self._merge(heads * (value + STATISTICS), output)
+
+    def _merge(self, partial, output):
+        """The merge of pieces of the cache, each `partial` elements a token, and the output
+        projection.
+        """
+        plan, tokens = self.plan, self.tokens
         if plan.kvp > 1:
-            partial = tokens * heads * (value + STATISTICS)
+            partial = tokens * partial
             self.exchange("combine", partial * (1 - 1 / plan.kvp), plan.kvp)
-            self.small(1, partial)  # the merge
+            self.small(1, partial)
         if output:
             share = int(pad(output, plan.kvp)) // plan.kvp
             self.gemm("attention output", tokens, self.hidden, share, "attention")

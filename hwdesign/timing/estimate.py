@@ -686,11 +686,10 @@ class _StepTimer:
     def _kept(self, load, plan):
         """Vectors (norms, biases) are on every GPU, the input embedding is cut like the head."""
         model, (batch, context, new) = self.model, load
-        vectors = 0
-        for block, count in model.block_counts.items():
-            small = [w for w in block.weights(model.hidden_size) if not w.matmul]
-            vectors += count * sum(w.stored * w.elements for w in small)
         same = plan.tp * plan.kvp  # GPUs with the same tokens
+        vectors = _cut_tables(model.closing, same)
+        for block, count in model.block_counts.items():
+            vectors += count * _cut_tables(block.weights(model.hidden_size), same)
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
         rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
@@ -714,6 +713,15 @@ class _StepTimer:
         return total
 
 
+def _cut_tables(weights, same):
+    """Elements on one GPU of what no matrix is multiplied by [element]: tables are cut over the
+    GPUs with the same tokens, vectors are on each.
+    """
+    kept = [w for w in weights if not w.matmul]
+    tables = sum(-(-w.n // same) * w.k for w in kept if w.part == "embedding")
+    return tables + sum(w.stored * w.elements for w in kept if w.part != "embedding")
+
+
 def _stage_shares(model, context, stages, engine, size):
     """Shares of the weights and of cache and state in each stage [dimensionless], as a list of
     pairs: the embedding is in the first stage, the head in the last. `size` is that of a cached
@@ -733,6 +741,7 @@ def _stage_shares(model, context, stages, engine, size):
     parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
     weights = [float(sum(sizes[block] for block in part)) for part in parts]
     weights[0] += model.vocab_size * model.hidden_size
+    weights[0] += sum(w.elements for w in model.closing if w.part == "embedding")
     weights[-1] += model.head_rows * model.hidden_size
     cached = [sum(caches[block] for block in part) for part in parts]
     every = np.maximum(sum(cached), 1e-9)
