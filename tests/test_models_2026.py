@@ -81,7 +81,7 @@ def test_class_defaults_and_changed_ones_equal_the_module_trees():
         assert model.parameters == int(row["total"]), row
         near = sum(bool(block.mixer and block.mixer.window) for block in model.blocks)
         assert row["window_layers"] in ("", str(near)), row
-    assert len({row["model_type"] for row in MORE}) == 36
+    assert len({row["model_type"] for row in MORE}) == 38
 
 
 @pytest.mark.parametrize("row", rows("cache_layers_more.csv"), ids=lambda row: row["model_type"])
@@ -107,6 +107,18 @@ def test_gemma_3n_counts_what_a_token_uses(row, name, layers):
     unused = (layers - 20) * (2 * 2048 * 512 + 256)
     assert model.left_out == (f"keys and values of {layers - 20} layers that read the cache of others "
                               f"({unused:,} parameters, if the checkpoint has them)",)  # fmt: skip
+
+
+def test_adapters_are_named_with_their_parameters():
+    """Phi-4-multimodal: 370 M and 460 M beside 3.8 B (arXiv 2503.01743)."""
+    text = {"model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32, "vocab_size": 200064,
+            "num_attention_heads": 24, "num_key_value_heads": 8, "tie_word_embeddings": True}  # fmt: skip
+    beside = r"layers.*((self_attn\.(qkv_proj|o_proj))|(mlp\.(gate_up|down)_proj))"
+    adapters = {f"{name}_lora": {"r": rank, "layer": beside, "lora_alpha": 512, "dp": 0.0} for name, rank in
+                (("vision", 256), ("speech", 320))}  # fmt: skip
+    model = config.load(text | adapters)
+    assert model.parameters == 3836021760 and model.left_out == (
+        "vision adapter of rank 256 (369,098,752 parameters)", "speech adapter of rank 320 (461,373,440 parameters)")  # fmt: skip
 
 
 def test_an_image_is_kept_once_however_long_the_text():

@@ -9,9 +9,11 @@ import pytest
 
 import hwdesign as hw
 from hwdesign.models import config
-from hwdesign.models.compressed import CompressedAttention
+from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import GatedDeltaNet, ParallelMixers
+from hwdesign.models.residual import AlternatingUpdates
+from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention
 
 DATA = Path(__file__).parent / "data"
 KINDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "deepseek_v32", "glm_moe_dsa", "nemotron_h", "kimi_linear", "minimax",
@@ -143,6 +145,12 @@ def test_key_heads_limit_the_ways_of_a_delta_net():
     (lambda: CompressedAttention(num_heads=8, head_dim=8, q_rank=8, window=8, out_groups=2, out_rank=8, index_heads=2),
      "index_heads must come with ratio"),
     (lambda: ParallelMixers(first="attention", second=None), "first must be a Mixer"),
+    (lambda: CrossAttention(num_heads=8, num_kv_heads=2, head_dim=8, tokens=9, window=4), "window must be None in cross"),
+    (lambda: SharedCacheAttention(num_heads=8, num_kv_heads=2, head_dim=8, indexer=Indexer(num_heads=2, head_dim=8, top_k=8)),
+     "indexer must be None with a shared cache"),
+    (lambda: SharedEntryAttention(num_heads=8, head_dim=8, q_rank=8, window=8, out_groups=2, out_rank=8, keeps=True),
+     "keeps and picks must come with ratio and index_heads"),
+    (lambda: AlternatingUpdates(streams=4, rank=8, inputs=4), "inputs must be PerLayerInputs or None"),
     (lambda: hw.Block(mixer=None, ffn=None, residual=4), "residual must be HyperConnections, AttentionResidual or None"),
 ])  # fmt: skip
 def test_shapes_that_do_not_fit_are_refused(make, said):
@@ -168,3 +176,44 @@ def test_a_prediction_layer_of_a_list_is_no_layer_of_the_model():
     """`mtp.layers.0*` names the draft, not layer 0, in NVIDIA's checkpoint of Qwen3.6."""
     model = shown("nvidia--Qwen3.6-35B-A3B-NVFP4")
     assert model.quantization == "nvfp4_w4a16" and {"experts", "attention"} <= set(dict(model.formats))
+
+
+def rows_of(kind):
+    return [config.load(json.loads(row["config"])) for row in ROWS if row["model_type"] == kind]
+
+
+def test_layers_that_share_a_cache_read_it_and_keep_nothing():
+    model = rows_of("gemma3n_text")[0]  # E4B: 15 of 35 layers share, 7 of 35 are full
+    done = hw.step(model, batch=2, context=5000)
+    assert sum(work.count for work in done.work) == 35
+    token = 2 * 2 * 256
+    assert sum(work.count * work.cache_elements for work in done.work) == 2 * token * (7 * 5000 + 28 * 512)
+    assert model.kv_bytes(5000) == 2 * token * (4 * 5000 + 16 * 512)
+    names = [(gemm.name, gemm.count) for gemm in done.gemms if gemm.name in ("q", "qkv")]
+    assert sum(count for name, count in names if name == "q") == 15 and sum(count for _, count in names) == 35
+    assert model.streams == 4  # residual streams that a stage hands on
+
+
+def test_tables_take_memory_and_no_time_and_are_cut_like_the_embedding():
+    model = rows_of("gemma3n_text")[0]
+    table = 262144 * 35 * 256
+    bare = replace(model, closing=tuple(weight for weight in model.closing if weight.elements != table))
+    assert model.parameters - bare.parameters == table
+    for tp in (1, 2):
+        plan = hw.Plan(tp=tp)
+        load = {"batch": 4, "context": 1000, "attention": plan, "ffn": plan}
+        full, less = (hw.decode_step(m, "B200", "bf16", **load) for m in (model, bare))
+        assert full.memory - less.memory == pytest.approx(2 * table / tp) and full.seconds == less.seconds
+
+
+def test_few_layers_keep_entries_and_few_choose_among_them():
+    model = rows_of("deepseek_v41")[0]
+    context = 2**20
+    entries = (3 * 512 / 2 + 512) * 2 * context
+    assert model.kv_bytes(context) == 40 * 512 * 2 * 128 + entries + (3 * 128 / 2 + 128) * 2 * context
+    works = hw.step(model, batch=1, context=context).work
+    scores = [work for work in works if work.kind == "an indexer"]
+    assert sum(work.count for work in scores) == 8
+    assert sum(work.count for work in works if work.kind == "compressed attention") == 40 + 38
+    engrams = [block for block in model.blocks if type(block.residual).__name__ == "Engram"]
+    assert len(engrams) == 2 and sum(block.residual.rows for block in engrams) * 256 == 196_613_849_600

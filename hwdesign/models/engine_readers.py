@@ -54,8 +54,9 @@ def _chatglm(read, hidden, kind):
     if read.raw("padded_vocab_size")[1] is not None:
         reading.only(read, {"padded_vocab_size": read.integer("vocab_size")})
     reading.only(read, {"prefix_projection": False, "pre_seq_len": 0})
-    read.used.update(("num_layers", "kv_channels", "apply_residual_connection_post_layernorm"))
+    read.used.update(("num_layers", "apply_residual_connection_post_layernorm"))
     heads, kv = read.integer("num_attention_heads"), None
+    reading.only(read, {"kv_channels": hidden // heads})
     if read.flag("multi_query_attention"):
         kv = read.integer("multi_query_group_num", most=heads)
     read.used.add("multi_query_group_num")
@@ -126,6 +127,27 @@ def _plamo3(read, hidden, kind):
     return {"blocks": reading.blocks(mixers, [ffn] * layers, norms=4)}
 
 
+def _spark(read, hidden, kind):
+    """Windows, every fourth layer full, and a gate for each head."""
+    reading.only(read, {"headwise_attn_output_gate": True})
+    read.used.add("gate_attn_act_mode")  # its activation
+    layers, bias = reading.layers(read), read.flag("attention_bias")
+    extra = {"qkv_bias": bias, "out_bias": bias, "output_gate": "head"}
+    period = 4 if read.raw("layer_types")[1] is None else None
+    mixers = reading.attention(read, hidden, layers, kind, period=period, **extra)
+    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers)}
+
+
+def _nanbeige(read, hidden, kind):
+    """A Llama; its layers may run several times, which is not counted."""
+    reading.only(read, {"num_loops": 1, "enable_double_loop_split": False, "loop_share_kv": False})
+    if read.raw("loop_loss_weights")[1]:
+        raise read.complain("loop_loss_weights", "absent: layers that run again are not counted")
+    reading.only(read, {"enable_depth_attention": False})
+    return dense_readers.READERS["llama"](read, hidden, "llama")
+
+
 def _longcat_ngram(read, hidden, kind):
     """LongCat-Flash with tables of n-grams, whose rows are projected and added to the embedding."""
     found = mixed_readers.READERS["longcat_flash"](read, hidden, "longcat_flash")
@@ -143,7 +165,7 @@ def _longcat_ngram(read, hidden, kind):
     return found | {"closing": tuple(made)}
 
 
-ADAPTED = ("qkv", "o", "gate_up", "down")  # what the adapters of Phi-4-multimodal are beside
+ADAPTED = ("qkv", "o", "gate_up", "down")  # names of what adapters stand beside
 
 
 def _phi4(read, hidden, kind):
@@ -158,11 +180,13 @@ def _phi4(read, hidden, kind):
     for name in ("vision", "speech"):
         if read.raw(f"{name}_lora")[1] is not None:
             inner = read.inside(f"{name}_lora")
-            rank = inner.integer("r", least=0)
-            inner.used.update(("layer", "dp", "lora_alpha"))
+            rank, beside = inner.integer("r", least=0), inner.raw("layer")[1]
+            inner.used.update(("dp", "lora_alpha"))
             inner.finish(kind)
-            count = rank * sides * len(found["blocks"])
-            apart.append(f"{name} adapter of rank {rank} ({count:,} parameters)")
+            text = f"{name} adapter of rank {rank}"
+            if isinstance(beside, str) and all(word in beside for word in ADAPTED):
+                text += f" ({rank * sides * len(found['blocks']):,} parameters)"
+            apart += [text] if rank else []
     return found | {"apart": tuple(apart)}
 
 
@@ -173,6 +197,8 @@ READERS = {
     "hunyuan": _hunyuan_large,
     "deepseek": _deepseek_moe,
     "plamo3": _plamo3,
+    "spark2_5": _spark,
+    "nanbeige": _nanbeige,
     "longcat_flash_ngram": _longcat_ngram,
     **dict.fromkeys(("phi4_multimodal", "phi4mm"), _phi4),
 }
@@ -188,6 +214,7 @@ DEFAULTS = {
     "hunyuan": {"tie_word_embeddings": True},
     "phi4_multimodal": {"num_key_value_heads": 8},
     "plamo3": {"num_key_value_heads": 4, "head_dim": 128, "tie_word_embeddings": True},
+    "spark2_5": {"tie_word_embeddings": True},
     "longcat_flash_ngram": {
         "zero_expert_num": 256,
         "ngram_vocab_size_ratio": 78,

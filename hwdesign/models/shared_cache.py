@@ -126,7 +126,7 @@ class CrossAttention(SelfAttention):
     def __post_init__(self):
         super().__post_init__()
         check_fields(self, counts=("tokens",))
-        for name in ("window", "indexer"):
+        for name in ("window", "indexer", "output_gate"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} must be None in cross-attention")
 
@@ -151,7 +151,7 @@ class CrossAttention(SelfAttention):
         heads = self.local_heads(run.plan)
         kv_heads = -(-self.num_kv_heads // run.plan.tp)
         key, value = self.head_dim, self.value_size
-        width = (heads + kv_heads) * key + kv_heads * value
+        width = (heads + kv_heads) * key + kv_heads * value * self.value_weight
         run.gemm("qkv", run.tokens, width, run.hidden, "attention")
         run.attend(
             heads=heads,
