@@ -60,7 +60,7 @@ BUFFERS = {  # what transformers registers as buffers and checkpoints store as t
 CONSTANTS = {  # buffers that hold constants or integers, which are no parameters
     "beta", "eps", "slope_rate", "key_decay", "diagonal_decay", "query_decay", "tid2eid", "embed_scale",
 }  # fmt: skip
-TRIES = 12  # draws for one config before it is given up
+TRIES = 30  # draws for one config before it is given up
 SKIPPED = re.compile(  # keys without a part in any weight: tokens, rope, numerics, training, output
     "_id$|_ids$|token_id|^rope|_rope_theta|rope_scaling|rope_theta|eps|dropout|pdrop|_drop$|_act|act_fn|activation|initializer|"
     "init_|use_cache|output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
@@ -104,6 +104,7 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "activation_sparsity_pattern": lambda draw, found: [0.0] * draw.layers,
         "num_kv_shared_layers": (0, 1),
     },
+    **dict.fromkeys(("glm5_next", "glm5_next_text"), {"qk_rope_head_dim": (), "head_dim": (), "qk_head_dim": ()}),
     "dots1": {"n_shared_experts": (0, 1, 2)},
     **dict.fromkeys(("minimax", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), {"sliding_window": ()}),
 }

@@ -4,11 +4,15 @@ with attention in windows and gates, and older ones.
 Sources: the `configuration_*.py` and `modeling_*.py` of each model type in transformers 5.24.
 """
 
+from dataclasses import replace
+
 from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.dense_readers import ATTENTION, FFN, PLAIN, Style
 from hwdesign.models.linear import Mamba1, ShortConvolution
 from hwdesign.models.mamba import Mamba2
+from hwdesign.models.residual import HyperConnections
+from hwdesign.models.sparse_readers import deepseek_experts, indexers
 from hwdesign.models.state_readers import delta_net
 
 STYLES = {
@@ -161,6 +165,27 @@ def _muse_spark(read, hidden, kind):
     return {"blocks": tuple(blocks)}
 
 
+def _hy_v4(read, hidden, kind):
+    """Gated latent attention with sinks, whose indexer picks the tokens, and hyper-connections that
+    do not mix their streams.
+    """
+    layers = reading.layers(read)
+    known = dict.fromkeys(("indexed_attention",))
+    reading.pattern(read, "layer_types", layers, known)
+    read.used.add("hc_magnitude")
+    latent = reading.latent_attention(read, output_gate=True)
+    if latent.q_rank is None:
+        raise read.complain("q_lora_rank", "a whole number, since the indexer takes it")
+    streams = HyperConnections(streams=read.integer("hc_mult"), mixed=False)
+    moe, dense = deepseek_experts(read), DenseFFN(width=read.integer("intermediate_size"))
+    sparse = reading.sparse_layers(read, layers, first=1)
+    made = {"residual": streams, "scalars": latent.num_heads}  # a sink for each head
+    mixers = [replace(latent, indexer=index) for index in indexers(read, layers, kind)]
+    pairs = zip(mixers, sparse, strict=True)
+    blocks = tuple(Block(mixer=m, ffn=moe if s else dense, **made) for m, s in pairs)
+    return {"blocks": blocks, "closing": streams.head(hidden)}
+
+
 def _lara(read, hidden, kind):
     """Gated delta nets, attention in windows and in full; experts beside a shared one."""
     layers, bias = reading.layers(read), read.flag("attention_bias")
@@ -265,6 +290,7 @@ READERS = {
     **dict.fromkeys(("flint", "kolibri1"), _windowed_experts),
     "muse_spark_text": _muse_spark,
     "lara_mini": _lara,
+    **dict.fromkeys(("hy_v4", "hy_v4_vl_text"), _hy_v4),
     "lfm3": _lfm3,
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), _mamba),
     "mpt": _mpt,
@@ -277,6 +303,7 @@ ALIASES = {
     "cosmos3_edge": "cosmos3_edge_text",
     "apertus1p5": "apertus1p5_text",
     "aria": "aria_text",
+    "hy_v4_vl": "hy_v4_vl_text",
     "emu3": "emu3_text_model",
     "hunyuan_vl": "hunyuan_v1_dense",
     "hunyuan_vl_text": "hunyuan_v1_dense",
@@ -320,6 +347,8 @@ DEFAULTS = {
         **_TIED,
     },
     "lfm3": {"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, **_TIED},
+    "hy_v4": {"index_n_heads": 16, "hc_mult": 4, "q_lora_rank": 1536},
+    "hy_v4_vl_text": {"index_n_heads": 32, "hc_mult": 4, "q_lora_rank": 2048},
     "paddleocr_vl_text": {"num_key_value_heads": 2, "head_dim": 128, **_TIED},
     **dict.fromkeys(("hunyuan_vl", "hunyuan_vl_text"), _TIED),
     **dict.fromkeys(("gemma4_unified", "gemma4_unified_text"), _UNIFIED),
@@ -334,6 +363,7 @@ GIVEN = {
         *("muse_glimmer", "muse_glimmer_text", "muse_spark", "muse_spark_text", "cohere2_moe"),
         *("granitemoe_swa", "beam", "flint", "kolibri1", "lara_mini", "lfm3"),
     ),
+    "indexer_types": ("hy_v4", "hy_v4_vl", "hy_v4_vl_text"),
     "mlp_layer_types": ("cohere2_moe",),
     "time_step_rank": ("mamba", "falcon_mamba"),
 }
