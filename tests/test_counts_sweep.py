@@ -63,3 +63,36 @@ def test_a_missing_key_means_what_the_class_says(kind):
             assert key in str(error)
         else:
             assert model.parameters == int(row["total"]), (kind, key)
+
+
+LING = {"model_type": "bailing_moe", "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32, "vocab_size": 100,
+        "num_experts": 8, "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2, "use_qk_norm": True,
+        "first_k_dense_replace": 1, "use_bias": True, "use_qkv_bias": True}  # fmt: skip
+LATENT = {"model_type": "deepseek_v3", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 100, "num_attention_heads": 4,
+          "num_hidden_layers": 2, "q_lora_rank": None, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+          "v_head_dim": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "change", "says"), [
+    (LING, {"use_qkv_bias": False}, "use_qkv_bias' must be true, as use_bias is: vLLM and mlx-lm disagree"),
+    (LING, {"use_rmsnorm": False}, "use_rmsnorm' must be true or absent"),
+    (LATENT, {"qk_head_dim": 16}, "qk_head_dim' must be 12 or absent"),
+])  # fmt: skip
+def test_a_key_that_says_otherwise_is_refused(values, change, says):
+    config.load(values)
+    with pytest.raises(ValueError, match=says):
+        config.load({**values, **change})
+
+
+STEP = {"model_type": "step3p5", "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32, "vocab_size": 100,
+        "n_routed_experts": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_sliding_attention_heads": 8,
+        "num_experts_per_tok": 2, "num_hidden_layers": 2, "head_dim": 16, "share_expert_dim": 32, "sliding_window": 16,
+        "mlp_layer_types": ["dense", "sparse"], "layer_types": ["full_attention", "sliding_attention"]}  # fmt: skip
+
+
+def test_what_transformers_saves_again_for_some_layers_must_agree():
+    again = {**STEP, "per_layer_config": {"1": {"num_attention_heads": 8}}}
+    assert config.load(again).parameters == config.load(STEP).parameters
+    for wrong in ({"0": {"num_attention_heads": 8}}, {"1": {"num_attention_heads": 4}}, {"1": {"moe_width": 3}}):
+        with pytest.raises(ValueError, match=r"per_layer_config|num_attention_heads|moe_width"):
+            config.load({**STEP, "per_layer_config": wrong})

@@ -196,14 +196,18 @@ def _bailing(read, hidden, kind):
     """Ling and Ring: a dense block or more, then experts beside shared ones."""
     layers, bias = reading.layers(read), read.flag("use_bias")
     reading.only(read, {"norm_softmax": False, "moe_router_enable_shared_expert": True})
-    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor", "rotary_type"))
+    reading.only(read, {"use_rmsnorm": True})
+    read.used.update(("norm_head", "moe_router_topk_scaling_factor", "rotary_type"))
+    qkv_bias = read.flag("use_qkv_bias")
+    if bias and not qkv_bias:
+        raise read.complain("use_qkv_bias", "true, as use_bias is: vLLM and mlx-lm disagree")
     norm = "head" if read.flag("use_qk_norm") else None
     mixers = reading.attention(
         read,
         hidden,
         layers,
         kind,
-        qkv_bias=read.flag("use_qkv_bias"),
+        qkv_bias=qkv_bias,
         out_bias=bias,
         qk_norm=norm,
     )

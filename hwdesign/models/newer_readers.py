@@ -123,7 +123,8 @@ def _grouped(read, layers):
 def _bailing_experts(read, bias=False, correction=None):
     """Experts beside a shared one, under the keys of Ling."""
     reading.only(read, {"norm_softmax": False, "moe_router_enable_shared_expert": True})
-    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor", "rotary_type"))
+    reading.only(read, {"use_rmsnorm": True})
+    read.used.update(("norm_head", "moe_router_topk_scaling_factor", "rotary_type"))
     read.used.update(("moe_router_enable_routed_scaling", "moe_renormalize", "num_expert_group"))
     width = read.integer("moe_intermediate_size")
     many = read.integer("num_shared_experts", "n_shared_experts", default=1, least=0)
