@@ -293,7 +293,10 @@ def _deepseek_v41(read, hidden, kind):
         Block(mixer=mixer, ffn=moe, residual=tables.get(i, plain))
         for i, mixer in enumerate(_shared_entries(read, layers))
     )
-    return {"blocks": blocks}
+    more = len(read.values["compress_ratios"]) - layers
+    named = read.values.get("num_nextn_predict_layers")
+    apart = (f"{more} prediction layer{'s' if more > 1 else ''}",) if more and not named else ()
+    return {"blocks": blocks, "apart": apart}
 
 
 def _shared_entries(read, layers):
