@@ -413,7 +413,8 @@ def test_twenty_thousand_mutations_end_as_declared():
 ROWS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
 # Sizes that the class of a type does not use, or that say nothing about weights and caches.
 ANYWHERE = {"original_max_position_embeddings", "query_pre_attn_scalar", "rotary_dim", "n_group", "num_expert_group",
-            "chunk_size", "mamba_chunk_size", "hc_sinkhorn_iters", "num_logits_to_keep", "dim_model_base", "layer_group_size"}  # fmt: skip
+            "chunk_size", "mamba_chunk_size", "hc_sinkhorn_iters", "num_logits_to_keep", "dim_model_base",
+            "layer_group_size"}  # fmt: skip
 MLA_KINDS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "mistral4", "sarvam_mla", "youtu", "axk1", "minicpm3",
              "bailing_hybrid", "glm5_next", "glm5_next_text", "glm_moe_dsa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "kimi_k25",
              "kimi_linear", "longcat_flash")  # fmt: skip
