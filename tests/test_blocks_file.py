@@ -104,7 +104,7 @@ MIXERS = [
     CompressedAttention(num_heads=4, head_dim=8, q_rank=16, window=5, out_groups=2, out_rank=6, ratio=4, index_heads=3,
                         index_dim=10, top_k=11),
     Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4, bias=True, conv_bias=False, norm=False, out_bias=True),
-    Mamba1(num_heads=24, state=16, conv=4, rank=5, bias=True, conv_bias=False),
+    Mamba1(num_heads=24, state=16, conv=4, rank=5, bias=True, conv_bias=False, norm=False),
     GatedDeltaNet(num_heads=8, key_heads=4, key_dim=16, head_dim=12, conv=3),
     KimiDelta(num_heads=4, head_dim=16, conv=4, gate_rank=8, full_decay=True),
     LightningAttention(num_heads=4, head_dim=16, qk_norm=True, qkv_bias=True, out_bias=True),
@@ -129,9 +129,9 @@ FEEDS = [
         image_correction=True),
 ]  # fmt: skip
 INPUTS = residual.PerLayerInputs(width=8)
-RESIDUALS = [residual.HyperConnections(streams=3), residual.AttentionResidual(), INPUTS,
+RESIDUALS = [residual.HyperConnections(streams=3, mixed=False), residual.AttentionResidual(), INPUTS,
              residual.AlternatingUpdates(streams=3, rank=5, inputs=INPUTS),
-             residual.Engram(streams=3, rows=50, row_size=6, columns=4)]  # fmt: skip
+             residual.Engram(streams=3, rows=50, row_size=6, columns=4, mixed=False)]  # fmt: skip
 FIXED = {("SharedCacheAttention", "indexer"), ("SharedKeysAttention", "indexer"),  # what a kind cannot have
          *(("CrossAttention", name) for name in ("window", "indexer", "output_gate"))}  # fmt: skip
 BLOCKS = [Block(mixer=m, ffn=f, norms=3, norm_bias=True, scalars=2, residual=r)

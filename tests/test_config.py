@@ -100,7 +100,7 @@ def test_a_size_that_is_no_size(base, value):
         (changed(HYBRID, hybrid_override_pattern="M*X"), "'hybrid_override_pattern' must be 3 letters"),
         (changed(HYBRID, hybrid_override_pattern=["M"]), "'hybrid_override_pattern' must be 3 letters"),
         (changed(HYBRID, mlp_hidden_act="silu"), "'mlp_hidden_act' must be relu2, whose two matrices are counted, got 'silu'"),
-        (changed(HYBRID, use_bias=True, mamba_proj_bias=False), "'use_bias' = True and 'mamba_proj_bias' = False contradict"),
+        (changed(HYBRID, use_bias=True, mamba_proj_bias=False), "'mamba_proj_bias' must be true or absent"),
         (changed(HYBRID, moe_latent_ways=8), "'moe_latent_ways' must be absent"),
         (changed(NAS, num_hidden_layers=2), "'block_configs' must be a list of 2 objects, one a layer"),
         (changed(NAS, block_configs=[{"attention": None, "ffn": {}}]), "'block_configs[0].attention' must be an object"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hwdesign.models import config
+from hwdesign.models import config, hybrid_readers
 
 FOLDER = Path(config.__file__).parent / "configs"
 
@@ -47,9 +47,9 @@ CLASS = {
     "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mimo_v2_flash": {"num_key_value_heads": 4, "head_dim": 192},
-    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
     "gemma4_text": {"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
     "llama4_text": {"num_key_value_heads": 8, "head_dim": 128},
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
 }
 
 
@@ -409,15 +409,26 @@ def test_twenty_thousand_mutations_end_as_declared():
 # Every reader: configs that transformers counted, changed so that they make no sense.
 
 ROWS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
-# Sizes that the class of a type does not use.
-MLA_KINDS = ("deepseek_v3", "glm4_moe_lite", "mistral4", "sarvam_mla", "youtu")
+# Sizes that the class of a type does not use, or that say nothing about weights and caches.
+ANYWHERE = {"original_max_position_embeddings", "query_pre_attn_scalar", "rotary_dim", "n_group", "num_expert_group",
+            "chunk_size", "mamba_chunk_size", "hc_sinkhorn_iters", "num_logits_to_keep", "dim_model_base",
+            "layer_group_size"}  # fmt: skip
+MLA_KINDS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "mistral4", "sarvam_mla", "youtu", "axk1", "minicpm3",
+             "bailing_hybrid", "glm5_next", "glm5_next_text", "glm_moe_dsa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "kimi_k25",
+             "kimi_linear", "longcat_flash")  # fmt: skip
 IDLE = {kind: {"num_key_value_heads", "head_dim"} for kind in MLA_KINDS}
-IDLE |= {kind: {"n_positions"} for kind in ("gptj", "codegen")}
+IDLE |= {kind: {"n_positions", "n_ctx"} for kind in ("gptj", "codegen")}
+IDLE |= {kind: {"num_experts", "moe_intermediate_size"} for kind in ("gemma4", "gemma4_text")}  # without experts
+IDLE |= {"deepseek_v4": {"qk_rope_head_dim"}, "qwen3_next": {"intermediate_size"}, "minimax": {"block_size"}}
+IDLE["hunyuan_v1_moe"] = {"num_experts"}  # or a list
+IDLE["nemotron_h"] = {key for keys in hybrid_readers.UNUSED.values() for key in keys}  # of a pattern without their letter
 # Keys of SHAPING that these types read, with that value or with any.
 READ_HERE = {
-    "step3p5": {"use_moe"}, "minimax_m3_vl_text": {"use_qk_norm"},
-    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), {"attn_output_gate"}),
-    "nemotron_h": {"time_step_rank"}, "kimi_linear": {"linear_attn_config"}, "glm5_next_text": {"linear_attn_config"},
+    "step3p5": {"use_moe"}, "step3p7": {"use_moe"}, "minimax_m3_vl_text": {"use_qk_norm"},
+    **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"), {"attn_output_gate"}),
+    **dict.fromkeys(("kimi_linear", "glm5_next", "glm5_next_text"), {"linear_attn_config"}),
+    "nemotron_h": {"time_step_rank"}, "gemma3n_text": {"altup_num_inputs"}, "jamba": {"mamba_d_state", "attn_layer_period"},
+    "falcon_h1": {"mamba_d_state"}, "granitemoehybrid": {"mamba_d_state"},
 }  # fmt: skip
 NONSENSE = {"fewer": -1, "none": 0, "text": "8", "truth": True, "half": 8.5, "list": [8], "huge": 10**30, "nan": math.nan}
 
@@ -426,15 +437,16 @@ def test_nonsense_is_refused_by_name_in_every_reader():
     """Each size of each type, and each unknown key that may change a count."""
     rng, checked = random.Random(5), 0
     for row in ROWS:
-        c = json.loads(row["config"])
+        whole, kind = json.loads(row["config"]), row["model_type"]
+        nest = next((key for key in config.NESTED if key in whole), None)
+        c = whole[nest] if nest else whole
         widths = [k for k, v in c.items() if type(v) is int and re.search("size|dim|hidden|num_|n_", k)]
-        for key in [k for k in widths if k not in IDLE.get(row["model_type"], ())]:
-            value = rng.choice([v for name, v in NONSENSE.items() if name != "none"])
-            got = outcome({**c, key: value})
-            assert isinstance(got, str) and key in got and "\n" not in got, (row["model_type"], key, value, got)
-            checked += 1
-        for key in rng.sample(sorted(SHAPING.keys() - c.keys() - READ_HERE.get(row["model_type"], set())), 6):
-            got = outcome({**c, key: SHAPING[key]})
-            assert isinstance(got, str) and key in got, (row["model_type"], key, got)
+        changed = {k: rng.choice([v for name, v in NONSENSE.items() if name != "none"]) for k in widths}
+        changed = {k: v for k, v in changed.items() if k not in ANYWHERE | IDLE.get(kind, set())}
+        unknown = rng.sample(sorted(SHAPING.keys() - c.keys() - READ_HERE.get(kind, set())), 6)
+        for key, value in (changed | {key: SHAPING[key] for key in unknown}).items():
+            other = {**c, key: value}
+            got = outcome({**whole, nest: other} if nest else other)
+            assert isinstance(got, str) and key in got and "\n" not in got, (kind, key, value, got)
             checked += 1
     assert checked > 2000

@@ -134,7 +134,7 @@ def test_without_a_matrix_values_are_as_wide_as_keys():
 
 def test_experts_that_compute_nothing_take_their_share_of_the_tokens():
     moe = hw.MoE(num_experts=512, top_k=12, width=2048, zero_experts=256, router_correction=True, router_scale=True)
-    assert (moe.used, moe.choices, moe.kind) == (8, 768, "MoE 12 of 512 + 256 zero experts")
+    assert (moe.used, moe.choices, moe.kind) == (8, 768, "MoE 12 of 512 + 256 zero-computation experts")
     sizes = {w.name: (w.elements, w.stored, w.used) for w in moe.weights(6144)}
     assert sizes["router"] == (768 * 6144, 1, 1) and sizes["router correction"] == (768, 1, 1)
     assert sizes["router scale"] == (6144, 1, 1) and sizes["expert scale"] == (512, 1, 1)

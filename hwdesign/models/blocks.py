@@ -535,7 +535,7 @@ class MoE(FeedForward):
     @property
     def kind(self):
         """MoE with its top-k and number of experts."""
-        zero = f" + {self.zero_experts} zero experts" if self.zero_experts else ""
+        zero = f" + {self.zero_experts} zero-computation experts" if self.zero_experts else ""
         return f"MoE {self.top_k} of {self.num_experts}{zero}"
 
     def weights(self, hidden):

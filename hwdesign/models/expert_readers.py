@@ -184,6 +184,7 @@ def _dbrx(read, hidden, kind):
         width=feed.integer("ffn_hidden_size"),
     )
     reading.only(feed, {"hidden_size": hidden})
+    reading.only(read, {"num_key_value_heads": kv})
     feed.used.update(("moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights"))
     attention.used.add("clip_qkv")
     attention.finish(kind)
@@ -195,14 +196,18 @@ def _bailing(read, hidden, kind):
     """Ling and Ring: a dense block or more, then experts beside shared ones."""
     layers, bias = reading.layers(read), read.flag("use_bias")
     reading.only(read, {"norm_softmax": False, "moe_router_enable_shared_expert": True})
-    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor", "rotary_type"))
+    reading.only(read, {"use_rmsnorm": True})
+    read.used.update(("norm_head", "moe_router_topk_scaling_factor", "rotary_type"))
+    qkv_bias = read.flag("use_qkv_bias")
+    if bias and not qkv_bias:
+        raise read.complain("use_qkv_bias", "true, as use_bias is: vLLM and mlx-lm disagree")
     norm = "head" if read.flag("use_qk_norm") else None
     mixers = reading.attention(
         read,
         hidden,
         layers,
         kind,
-        qkv_bias=read.flag("use_qkv_bias"),
+        qkv_bias=qkv_bias,
         out_bias=bias,
         qk_norm=norm,
     )
@@ -271,7 +276,7 @@ DEFAULTS = {
     "exaone_moe": {"num_key_value_heads": 32, "num_shared_experts": 1, "sliding_window": 4096},
     "minimax_m2": {"num_key_value_heads": 8, "head_dim": 128},
     "mellum": {"num_key_value_heads": 4, "head_dim": 128},
-    "sarvam_moe": {"num_key_value_heads": 4, "use_qk_norm": True},
+    "sarvam_moe": {"num_key_value_heads": 4, "head_dim": 64, "use_qk_norm": True},
     "phimoe": {"num_key_value_heads": 8},
     "granitemoeshared": {"shared_intermediate_size": 0},
     "ernie4_5_moe": {

@@ -143,13 +143,16 @@ def _letters(read):
 
 
 def _mamba(read):
+    bias = read.flag("use_bias")
+    reading.only(read, {"mamba_proj_bias": bias})  # which no implementation reads
+    heads = read.integer("mamba_num_heads")
     return Mamba2(
-        num_heads=read.integer("mamba_num_heads"),
+        num_heads=heads,
         head_dim=read.integer("mamba_head_dim"),
-        groups=read.integer("n_groups"),
+        groups=reading.divisor(read, heads, "mamba_num_heads", "n_groups"),
         state=read.integer("ssm_state_size"),
         conv=read.integer("conv_kernel"),
-        bias=read.flag("use_bias", "mamba_proj_bias"),
+        bias=bias,
         conv_bias=read.flag("use_conv_bias", default=True),
     )
 
@@ -168,7 +171,7 @@ def _mamba_keys(read, hidden, inner=None, **extra):
     return Mamba2(
         num_heads=heads,
         head_dim=inner // heads,
-        groups=read.integer("mamba_n_groups", default=1),
+        groups=reading.divisor(read, heads, "mamba_n_heads", "mamba_n_groups", default=1),
         state=read.integer("mamba_d_state", default=256),
         conv=read.integer("mamba_d_conv", default=4),
         bias=bias,
@@ -374,6 +377,6 @@ ALIASES, GIVEN = {}, {}
 _LFM2 = {"num_key_value_heads": 8, "tie_word_embeddings": True}
 DEFAULTS = {
     **dict.fromkeys(("lfm2", "lfm2_moe"), _LFM2),
-    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
     **dict.fromkeys(("falcon_h1", "bamba", "jamba"), {"num_key_value_heads": 8}),
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
 }

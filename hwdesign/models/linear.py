@@ -321,8 +321,8 @@ class ShortConvolution(StateMixer):
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba1(StateMixer):
-    """A Mamba-1 state-space mixer with norms, as in Jamba: a state for each of its `num_heads`
-    channels.
+    """A Mamba-1 state-space mixer: a state for each of its `num_heads` channels; with norms of
+    steps and matrices, as in Jamba, or without.
 
     Examples
     --------
@@ -336,13 +336,14 @@ class Mamba1(StateMixer):
     rank: int  # [element]
     bias: bool = False
     conv_bias: bool = True
+    norm: bool = True
     head_dim = 1
     kind, part, module = "Mamba-1", "mamba", "mamba"
     heads_name = "Mamba channels"
 
     def __post_init__(self):
         sizes = ("num_heads", "state", "conv", "rank")
-        check_fields(self, sizes=sizes, flags=("bias", "conv_bias"))
+        check_fields(self, sizes=sizes, flags=("bias", "conv_bias", "norm"))
 
     @property
     def state_elements(self):
@@ -363,7 +364,7 @@ class Mamba1(StateMixer):
         out += linear("mamba x", part, self.rank + 2 * state, inner)
         out += linear("mamba dt", part, inner, self.rank, True)
         out += [vector("A", part, inner * state), vector("D", part, inner)]
-        out += [vector("mamba norms", "norm", self.rank + 2 * state)]
+        out += [vector("mamba norms", "norm", self.rank + 2 * state)] if self.norm else []
         return out + linear("mamba out", part, hidden, inner, self.bias)
 
     def operations(self, run):

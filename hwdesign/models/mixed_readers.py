@@ -126,6 +126,8 @@ def _step(read, hidden, kind):
     if near % kv:
         raise read.complain("num_sliding_attention_heads", f"a multiple of {kv} key-value heads")
     kinds = _types(read, layers, (FULL, SLIDING)) or [FULL] * layers
+    windows = [str(i) for i, k in enumerate(kinds) if k == SLIDING]
+    reading.repeated(read, windows, {"num_attention_heads": near})
     shape = {"num_kv_heads": kv, "head_dim": size}
     shape |= {"qk_norm": "head", "output_gate": "head"}
     window = read.integer("sliding_window") if SLIDING in kinds else None

@@ -123,7 +123,8 @@ def _grouped(read, layers):
 def _bailing_experts(read, bias=False, correction=None):
     """Experts beside a shared one, under the keys of Ling."""
     reading.only(read, {"norm_softmax": False, "moe_router_enable_shared_expert": True})
-    read.used.update(("norm_head", "use_rmsnorm", "moe_router_topk_scaling_factor", "rotary_type"))
+    reading.only(read, {"use_rmsnorm": True})
+    read.used.update(("norm_head", "moe_router_topk_scaling_factor", "rotary_type"))
     read.used.update(("moe_router_enable_routed_scaling", "moe_renormalize", "num_expert_group"))
     width = read.integer("moe_intermediate_size")
     many = read.integer("num_shared_experts", "n_shared_experts", default=1, least=0)
@@ -185,18 +186,16 @@ def _bailing_hybrid(read, hidden, kind):
             read.given(key, "implementations disagree without it")
         return _bailing_linear(read, hidden, kind)
     layers, size = reading.layers(read), read.optional("linear_head_dim")
+    if size is None and read.raw("linear_num_heads")[1] is not None:
+        raise read.complain("linear_head_dim", "given, since linear_num_heads is")
     size = size or read.integer("head_dim")  # transformers 5 saves another one under this key
+    heads, conv = read.integer("num_attention_heads"), read.integer("short_conv_kernel_size")
+    reading.only(read, {"linear_num_heads": heads, "linear_conv_kernel_dim": conv})
     reading.only(read, {"tie_word_embeddings": False})
     reading.only(read, {"no_kda_lora": True, "attention_bias": False, "use_bias": False})
     reading.only(read, {"use_qkv_bias": False, "moe_router_enable_expert_bias": True})
-    read.used.update(("kda_safe_gate", "kda_lower_bound", "linear_num_heads", "use_qk_norm"))
-    read.used.update(("linear_conv_kernel_dim", "num_mtp_layers"))
-    delta = KimiDelta(
-        num_heads=read.integer("num_attention_heads"),
-        head_dim=size,
-        conv=read.integer("short_conv_kernel_size"),
-        full_decay=True,
-    )
+    read.used.update(("kda_safe_gate", "kda_lower_bound", "use_qk_norm", "num_mtp_layers"))
+    delta = KimiDelta(num_heads=heads, head_dim=size, conv=conv, full_decay=True)
     latent = reading.latent_attention(read, head_gate=True)
     full = reading.pattern(read, "layer_types", layers, MIXED)
     if full is None and layers % read.integer("layer_group_size", most=layers):

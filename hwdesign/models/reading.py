@@ -140,6 +140,9 @@ def windows(read, layers, kind, period=None):
 def _period(read, kind, window):
     """How many layers after one with full attention the next one comes, where a key says it."""
     keys = "sliding_window_pattern", "_sliding_window_pattern"
+    if read.values.get("layer_types") is not None:  # what made them, kept by the class of Gemma-3
+        read.used.add(keys[1])
+        keys = keys[:1]
     key, value = read.raw(*keys)
     if not kind.startswith("exaone"):
         return read.optional(*keys)
@@ -169,6 +172,14 @@ def blocks(mixers, ffns, **extra):
         if (id(mixer), id(ffn)) not in made:
             made[id(mixer), id(ffn)] = Block(mixer=mixer, ffn=ffn, **extra)
     return tuple(made[id(mixer), id(ffn)] for mixer, ffn in pairs)
+
+
+def divisor(read, whole, what, *keys, default=None):
+    """A whole number under some keys that divides another one; `what` says in words which."""
+    value = read.integer(*keys, default=default)
+    if whole % value:
+        raise read.complain(keys[0], f"a divisor of {what} {whole}")
+    return value
 
 
 def experts(read, width_key="moe_intermediate_size", **extra):
@@ -214,7 +225,7 @@ def latent_attention(read, **extra):
     """Latent attention under the keys of DeepSeek; `extra` are further fields, or take the place of
     a key.
     """
-    read.used.update(("num_key_value_heads", "head_dim", "qk_head_dim"))  # follow from the ranks
+    read.used.update(("num_key_value_heads", "head_dim"))  # say nothing about sizes
     fields = {
         "num_heads": ("num_attention_heads",),
         "kv_rank": ("kv_lora_rank",),
@@ -223,8 +234,25 @@ def latent_attention(read, **extra):
         "v_dim": ("v_head_dim",),
     }
     sizes = {name: read.integer(*keys) for name, keys in fields.items() if name not in extra}
+    key = [sizes.get(name, extra.get(name)) for name in ("nope_dim", "rope_dim")]
+    only(read, {"qk_head_dim": sum(key)})
     q_rank = read.optional("q_lora_rank")
     return LatentAttention(q_rank=q_rank, bias=read.flag("attention_bias"), **sizes, **extra)
+
+
+def repeated(read, layers, values):
+    """Refuse a per_layer_config, in which transformers 5 saves again what differs in some layers,
+    unless it holds these values in these layers, or is missing or empty.
+    """
+    if not read.raw("per_layer_config")[1]:
+        return
+    each = read.inside("per_layer_config")
+    if sorted(key.lstrip("0") or "0" for key in each.values) != sorted(layers):
+        raise read.complain("per_layer_config", "one entry for each layer that differs")
+    for key in each.values:
+        here = each.inside(key)
+        only(here, values)
+        here.finish(read.values.get("model_type"))
 
 
 def pattern(read, key, count, known):

@@ -26,7 +26,7 @@ class Residual:
 @dataclass(frozen=True, kw_only=True)
 class HyperConnections(Residual):
     """Several residual streams, mixed before and after each of the two parts of a block by a matrix
-    that is made from all of them.
+    that is made from all of them; not `mixed`, each stream stays itself in between.
 
     Examples
     --------
@@ -35,22 +35,23 @@ class HyperConnections(Residual):
     """
 
     streams: int
+    mixed: bool = True
 
     def __post_init__(self):
-        check_fields(self, whole=("streams",))
+        check_fields(self, whole=("streams",), flags=("mixed",))
 
     @property
     def numbers(self):
         """Numbers that one connection makes for a token: what goes in, what comes out, and how the
         streams are mixed.
         """
-        return (2 + self.streams) * self.streams
+        return (2 + self.streams * self.mixed) * self.streams
 
     def weights(self, hidden):
         """Weights of a block for a hidden size [element]."""
         one = linear("hyper-connection", PART, self.numbers, self.streams * hidden)
         one += [vector("hyper-connection base", PART, self.numbers)]
-        return 2 * [*one, vector("hyper-connection scale", PART, 3)]
+        return 2 * [*one, vector("hyper-connection scale", PART, 2 + self.mixed)]
 
     def head(self, hidden):
         """Weights that sum the streams after the last block [element]."""

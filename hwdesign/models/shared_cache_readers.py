@@ -175,6 +175,7 @@ def _mllama(read, hidden, kind):
     than in the head.
     """
     layers = reading.layers(read)
+    reading.only(read, {"tie_word_embeddings": False})
     chosen = read.items("cross_attention_layers", int, "layer numbers")
     chosen = IMAGE_LAYERS if chosen is None else chosen
     if not set(chosen) <= set(range(layers)) or len(set(chosen)) != len(chosen):

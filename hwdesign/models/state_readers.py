@@ -44,7 +44,7 @@ def _qwen_next(read, hidden, kind):
         qk_norm="head",
         output_gate="element",
     )
-    delta = _delta_net(read)
+    delta = delta_net(read)
     full = _intervals(read, layers)
     feeds = _qwen_feeds(read, layers, kind)
     return {
@@ -56,7 +56,8 @@ def _qwen_next(read, hidden, kind):
     }
 
 
-def _delta_net(read):
+def delta_net(read):
+    """A gated delta net under the keys of Qwen."""
     keys = read.integer("linear_num_key_heads", default=16)
     values = read.integer("linear_num_value_heads", default=32)
     if values % keys:
