@@ -108,19 +108,11 @@ def largest(found, count):
     return ", ".join(f"{part} {found[part]:.1%}" for part in sorted(found, key=found.get, reverse=True)[:count])
 
 
-def growth(model):
-    """Bytes that one more token adds to a long sequence: layers without a window, and indexers [byte], in BF16."""
-    mixers = [block.mixer for block in model.blocks if block.mixer]
-    return (
-        2 * sum(elements for mixer in mixers for elements, window in mixer.caches if not window) + model.indexer_bytes_per_token()
-    )
-
-
 def row(model, providers):
     """Cells of one model: name over its picture with alt text, exact total, caches, state, active parameters, providers."""
     alt = f"Parameters of {model.name}: {largest(shares(model), 3)}; of a token: {largest(shares(model, active=True), 3)}"
     name = f"{model.name} ![{alt}](gallery/{model.name}.svg)"
-    caches = [model.kv_bytes_per_token(), growth(model), model.state_bytes()]
+    caches = [model.kv_bytes_per_token(), model.growth_bytes_per_token(), model.state_bytes()]
     active = f"{model.active_parameters(include_embedding=True) / 1e9:.2f}"
     return [name, f"{model.parameters:,}", *(f"{size:,.0f}" if size else NONE for size in caches), active, providers or NONE]
 
@@ -128,7 +120,7 @@ def row(model, providers):
 def told(models):
     """What the table shows, in words."""
     factors = {m: m.parameters / m.active_parameters(include_embedding=True) for m in models}
-    grows, states = {m: growth(m) for m in models}, [m for m in models if m.state_bytes()]
+    grows, states = {m: m.growth_bytes_per_token() for m in models}, [m for m in models if m.state_bytes()]
     sparsest, large = max(factors, key=factors.get), max(models, key=lambda m: shares(m)["embedding"])
     mixing = {m: sum(shares(m, active=True).get(part, 0) for part in MIXERS) for m in models if factors[m] > 2}
     few, much = min(mixing, key=mixing.get), max(mixing, key=mixing.get)

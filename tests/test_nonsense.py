@@ -177,6 +177,7 @@ METHODS = {
     "Model.part_formats": (MODEL, {"part": "ffn", "recipe": "fp8"}),
     "Model.weight_bytes": (MODEL, {"recipe": "fp8"}),
     "Model.kv_bytes_per_token": (MODEL, {"precision": "fp8"}),
+    "Model.growth_bytes_per_token": (MODEL, {"precision": "fp8"}),
     "Model.kv_bytes": (MODEL, {"context": 100, "precision": "fp8", "reserved": False}),
     "Model.kv_bytes_per_gpu": (MODEL, {"context": 100, "tp": 2, "precision": "fp8"}),
     "Model.state_bytes": (MODEL, {"ssm": "fp32", "conv": "bf16"}),

@@ -34,6 +34,13 @@ def test_a_page_says_how_many_model_types_are_read(page):
     assert set(said) == {str(len(TYPES))}, f"{page} says {', '.join(said)} model types; {len(TYPES)} are read"
 
 
+@pytest.mark.parametrize("page", ["README.md", "book/checking.md"])
+def test_a_page_says_how_many_types_are_counted_against_transformers(page):
+    table = list(csv.DictReader((ROOT / "scripts" / "counts_against_transformers.csv").open(encoding="utf-8")))
+    (said,) = re.findall(r"(\d+) of (?:these|the) types are counted against the module trees of transformers", text(ROOT / page))
+    assert int(said) == len(table)
+
+
 def test_no_other_page_counts_them():
     """A page with the number is listed, so that nobody misses it where a reader is added."""
     counted = {path.relative_to(ROOT).as_posix() for path in PAGES if re.search(r"\b\d+ model types", text(path))}

@@ -491,7 +491,8 @@ def _unknown(key, kind, values):
     alike, told = unknown(kind, values, attempt)
     count = len({*READERS, *ALIASES})
     accepted = f"one of the {count} model types that are read, as {', '.join(alike)}"
-    return ValueError(f"config key {key!r} must be {accepted}, got {_shown(kind)}; {told}")
+    given = "nothing" if kind is None else _shown(kind)
+    return ValueError(f"config key {key!r} must be {accepted}, got {given}; {told}")
 
 
 def _built(outer, read, name, kind, own, *, sidecar=None, pooled=False):

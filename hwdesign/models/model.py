@@ -318,6 +318,15 @@ class Model:
             * as_precision(precision).bytes
         )
 
+    def growth_bytes_per_token(self, precision="bf16"):
+        """Bytes that one more token adds to a sequence whose windows are full [byte], indexers
+        included.
+        """
+        caches = [cache for block in self.blocks if block.mixer for cache in block.mixer.caches]
+        kept = sum(elements for elements, window in caches if not window)
+        size = as_precision(precision).bytes
+        return kept * size + self.indexer_bytes_per_token(precision)
+
     def kv_bytes(self, context, precision="bf16", *, reserved=False):
         """Bytes of the cache of one sequence of `context` tokens [byte], indexers included.
 

@@ -15,6 +15,7 @@ from hwdesign.models.reading import NESTED
 
 MOST_APART = 6  # keys in which a config may differ and still be near
 MOST_TOLD = 4
+FEWEST = 5  # keys that a reader must take to come near
 LONGEST_KEY = 60  # [character]
 MOST_VALUES = 4000  # entries of a config that is tried
 MOST_LAYERS = 300
@@ -52,6 +53,8 @@ def nearest(kind, values, attempt):
                 apart = [*apart, *keys]
                 heapq.heappush(waiting, (len(apart), index, known, apart))
         else:
+            if taken < FEWEST:
+                continue
             likeness = difflib.SequenceMatcher(None, str(kind)[:60], known).ratio()
             same = likeness if likeness > ALIKE else 0
             order = (len(apart), -same, -taken, known not in SORTS.values(), -likeness)

@@ -62,6 +62,7 @@ def sheet(model):
         "weight_bytes_unknown": model.bytes_unknown,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(),
         "indexer_bytes_per_token_bf16": model.indexer_bytes_per_token(),
+        "growth_bytes_per_token_bf16": model.growth_bytes_per_token(),
         "kv_bytes_bf16": {
             "context": CONTEXT,
             "needed": model.kv_bytes(CONTEXT),
@@ -124,6 +125,7 @@ def sheet_text(model, width=28):
         *_stored(s),
         f"KV cache a token (BF16): {s['kv_bytes_per_token_bf16']:,.0f} byte",
         *_indexers(s),
+        *_growth(s),
         f"KV cache of {CONTEXT} tokens: {fmt(cache['needed'], 'byte', digits=4)}",
     ]
     if cache["reserved"] != cache["needed"]:
@@ -142,6 +144,14 @@ def sheet_text(model, width=28):
     if s["left_out"]:
         lines.append("left out: " + ", ".join(visible(words, TOLD) for words in s["left_out"]))
     return "\n".join(lines)
+
+
+def _growth(s):
+    """A line about the cache of a long sequence, where windows make a difference."""
+    grows = s["growth_bytes_per_token_bf16"]
+    if grows == s["kv_bytes_per_token_bf16"] + s["indexer_bytes_per_token_bf16"]:
+        return []
+    return [f"grows by {grows:,.0f} byte a token once windows are full"]
 
 
 def _indexers(s):
