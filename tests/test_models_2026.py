@@ -46,6 +46,17 @@ def test_a_config_equals_its_oracles(row):
     assert {key: found[key] for key in found if row[key]} == {key: int(row[key]) for key in found if row[key]}
 
 
+def test_prediction_layers_that_are_left_out_have_their_size():
+    """By hand from the draft classes of engines; GLM-5.3-Flash's makes the published 321.3 B with the main part and its tower."""
+    told = {row["name"]: " ".join(config.load(config_2026(row["name"])).left_out) for row in ROWS}
+    sized = {name: re.search(r"\(([0-9,]+) parameters", words) for name, words in told.items() if "prediction" in words}
+    known = {row["name"]: int(row["mtp_params"]) for row in ROWS if sized.get(row["name"])}
+    assert known == {name: int(found[1].replace(",", "")) for name, found in sized.items() if found} and len(known) == 19
+    assert [name for name, found in sized.items() if not found] == [
+        "stepfun-ai--Step-3.7-Flash", "stepfun-ai--Step-3.7-Flash--released-shape", "MiniMaxAI--MiniMax-M3",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "total", "near", "head"), [
     ("gemma-3-4b-it", 3880263168, 29, (8, 4, 256)),  # cases C10 and C11: quoted class defaults
     ("gemma-3-12b-it", 11766034176, 40, (16, 8, 256)),

@@ -21,7 +21,7 @@ from hwdesign.models.module_names import OUTSIDE
 UNTOUCHED = re.compile(
     r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
     r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer|"
-    r"A_log|rotary|inv_freq",
+    r"A_log|rotary|inv_freq|hyper_connection|\bhc_|mapping_proj|weights_proj|attn_m[hq]a$|fused_\w+_a_proj",
     re.I,
 )
 LISTS = (
@@ -153,12 +153,10 @@ class Rules:
         return self._found(names, heads)
 
     def _found(self, names, heads):
-        for name in names:
-            for run in _runs(name, self.firsts, self.lasts):
-                if run in self.plain:
-                    value, entry = self.plain[run]
-                    self.used.add(entry)
-                    return value
+        plain = [found for name in names if (found := self._plain(name))]
+        self.used.update(entry for _, entry in plain)  # a module may be named in two styles
+        if plain:
+            return plain[0][0]
         if not self.patterns:
             return None
         whole = (*names, *(f"{head}.{name}" for head in heads for name in names))
@@ -168,6 +166,13 @@ class Rules:
                 self.used.add(entry)
                 held = value if held is None else held
         return held
+
+    def _plain(self, name):
+        """(value, entry) of the longest name without a pattern that a module's name holds, or
+        None.
+        """
+        runs = _runs(name, self.firsts, self.lasts)
+        return next((self.plain[run] for run in runs if run in self.plain), None)
 
     def _patterns_for(self, layer):
         """Patterns in their order without those for another layer."""

@@ -37,6 +37,7 @@ def indexers(read, layers, kind):
 
 def _pool(read):
     read.used.add("index_kpool_always_select_tail")
+    reading.only(read, {"index_kpool_compress": True})
     return read.integer("index_kpool")  # 16 in the code, 4 in the model
 
 

@@ -144,7 +144,7 @@ def _kimi_mixers(read, layers, first):
     """(which layers have attention, the mixer of the others); the layers of the lists of
     linear_attn_config count from `first`.
     """
-    known = MIXED | {"indexed_attention": True}
+    known = MIXED | dict.fromkeys(("indexed_attention", "deepseek_sparse_attention"), True)
     types = reading.pattern(read, "layer_types", layers, known)
     inner, listed = None, None
     if read.raw("linear_attn_config")[1] is not None:
@@ -197,18 +197,21 @@ def _glm5_next(read, hidden, kind):
     latent = reading.latent_attention(read, rope_dim=_no_rope(read))
     if latent.q_rank is None:
         raise read.complain("q_lora_rank", "a whole number, since the indexer takes it")
+    found = indexers(read, layers, kind)
     mixers = [
-        replace(latent, indexer=index) if f else delta
-        for f, index in zip(full, indexers(read, layers, kind), strict=True)
+        replace(latent, indexer=index) if f else delta for f, index in zip(full, found, strict=True)
     ]
     streams = HyperConnections(streams=read.integer("hc_mult", default=4))
     moe, dense = deepseek_experts(read), DenseFFN(width=read.integer("intermediate_size"))
     sparse = reading.sparse_layers(read, layers, first=3)
+    index = replace(found[0], shared=False)  # a prediction layer keeps its own, and one stream
+    further = Block(mixer=replace(latent, indexer=index), ffn=moe)
     return {
         "blocks": tuple(
             Block(mixer=m, ffn=moe if s else dense, residual=streams)
             for m, s in zip(mixers, sparse, strict=True)
-        )
+        ),
+        "prediction": reading.prediction_parameters(hidden, further),
     }
 
 
