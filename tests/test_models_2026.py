@@ -6,6 +6,7 @@ whether they agree. State in bytes: FP32 matrices, BF16 convolutions; caches BF1
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
