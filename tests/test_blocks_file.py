@@ -26,6 +26,7 @@ from hwdesign.models import blocks_file, config, nearest, residual
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
 from hwdesign.models.blocks_text import blocks_of, blocks_text, folded
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
+from hwdesign.models.factored import FactoredAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ParallelMixers, ShortConvolution
 from hwdesign.models.mamba import Mamba2
@@ -120,6 +121,7 @@ MIXERS = [
     CrossAttention(**KV, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, tokens=40),
     SharedEntryAttention(num_heads=4, head_dim=8, q_rank=16, window=5, out_groups=2, out_rank=6, ratio=4, index_heads=3,
                          index_dim=10, top_k=11, keeps=True, picks=True),
+    FactoredAttention(**KV, q_rank=24, window=9, qkv_bias=True, out_bias=True, sinks=True),
     ParallelMixers(first=SelfAttention(**KV), second=Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4)),
 ]  # fmt: skip
 FEEDS = [
@@ -133,7 +135,8 @@ RESIDUALS = [residual.HyperConnections(streams=3, mixed=False), residual.Attenti
              residual.AlternatingUpdates(streams=3, rank=5, inputs=INPUTS),
              residual.Engram(streams=3, rows=50, row_size=6, columns=4, mixed=False)]  # fmt: skip
 FIXED = {("SharedCacheAttention", "indexer"), ("SharedKeysAttention", "indexer"),  # what a kind cannot have
-         *(("CrossAttention", name) for name in ("window", "indexer", "output_gate"))}  # fmt: skip
+         *(("CrossAttention", name) for name in ("window", "indexer", "output_gate")),
+         *(("FactoredAttention", n) for n in ("qk_norm", "output_gate", "value_dim", "value_weight", "indexer"))}  # fmt: skip
 BLOCKS = [Block(mixer=m, ffn=f, norms=3, norm_bias=True, scalars=2, residual=r)
           for m, f, r in zip(MIXERS, itertools.cycle(FEEDS), itertools.cycle(RESIDUALS), strict=False)]  # fmt: skip
 EVERYTHING = hw.Model(

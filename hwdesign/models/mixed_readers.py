@@ -140,11 +140,11 @@ def _step(read, hidden, kind):
     reading.only(read, {"n_shared_experts": 1})
     moe = reading.experts(read, shared_width=shared, router_correction=True)
     dense = DenseFFN(width=read.integer("intermediate_size"))
-    ffns = [moe if s else dense for s in _listed(read, layers)]
+    ffns = [moe if s else dense for s in listed(read, layers)]
     return {"blocks": reading.blocks([mixers[k] for k in kinds], ffns)}
 
 
-def _listed(read, layers):
+def listed(read, layers):
     """Which layers have experts: those that moe_layers_enum lists; else as in most models."""
     key, listed = read.raw("moe_layers_enum")
     if listed is None:

@@ -1,0 +1,237 @@
+"""Readers of models that vLLM or SGLang serve and transformers 5.24 has no class for.
+
+Sources: the modules of vLLM 0.33.0 and SGLang 0.5.23 for each model type, and the configuration
+classes that stand in public repositories beside them.
+"""
+
+from hwdesign.models import dense_readers, engine_readers, mixed_readers, reading
+from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
+from hwdesign.models.factored import FactoredAttention
+
+SCALES = (
+    *("attn_output_multiplier", "max_attn_value", "embedding_multiplier_scale"),
+    *("output_multiplier_scale", "final_logit_softcapping", "attn_temperature_len"),
+    *("router_logit_softcapping", "attn_logit_softcapping", "replicate_lm_head"),
+)  # of Grok: numbers that multiply, and how its weights are kept
+
+
+def _step1(read, hidden, kind):
+    """A Llama with groups of heads and slopes instead of positions."""
+    layers, bias = reading.layers(read), read.flag("attention_bias")
+    read.integer("num_attention_groups")
+    heads = read.integer("num_attention_heads")
+    if hidden % heads:
+        raise read.complain("num_attention_heads", f"a divisor of hidden_size {hidden}")
+    reading.only(read, {"head_dim": hidden // heads})
+    read.used.add("max_seq_len")
+    mixers = reading.attention(read, hidden, layers, kind, qkv_bias=bias, out_bias=bias)
+    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers)}
+
+
+def _step3(read, hidden, kind):
+    """Queries of a latent that all heads share, one key-value head; experts beside a shared one."""
+    layers = reading.layers(read)
+    reading.only(read, {"num_attention_groups": 1, "tie_word_embeddings": False})
+    reading.only(read, {"num_key_value_heads": 1, "attention_bias": False})
+    read.used.update(("max_seq_len", "max_position_embedding", "norm_expert_weight"))
+    heads, size = read.integer("num_attention_heads"), read.integer("head_dim")
+    rank = read.integer("share_q_dim")
+    mixer = FactoredAttention(num_heads=heads, num_kv_heads=1, head_dim=size, q_rank=rank)
+    moe = reading.experts(read, shared_width=read.integer("share_expert_dim"))
+    dense = DenseFFN(width=read.integer("intermediate_size"))
+    sparse = mixed_readers.listed(read, layers)
+    return {"blocks": reading.blocks([mixer] * layers, [moe if s else dense for s in sparse])}
+
+
+def _grok(read, hidden, kind):
+    """Experts in each block and four norms; Grok-2, whose config calls itself git, has a dense part
+    beside the experts.
+    """
+    if kind == "git" and "Grok1ForCausalLM" not in (
+        read.items("architectures", str, "names") or ()
+    ):
+        raise read.complain("architectures", "['Grok1ForCausalLM'], the only one of this type")
+    layers = reading.layers(read)
+    reading.only(read, {"sliding_window_size": -1, "global_attn_every_n": 1})
+    reading.only(read, {"attention_bias": False})
+    read.used.update(SCALES)
+    heads, kv, size = reading.heads(read, hidden)
+    if read.raw("head_dim")[1] is None and size != 128:
+        raise read.complain("head_dim", "given: engines take 128 where it is missing")
+    width_key = "intermediate_size"
+    if read.raw("moe_intermediate_size")[1] is not None:
+        width_key = "moe_intermediate_size"
+    beside = read.integer("intermediate_size") if read.flag("residual_moe") else 0
+    moe = reading.experts(read, width_key, shared_width=beside)
+    read.used.add("intermediate_size")
+    mixer = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size)
+    return {"blocks": (Block(mixer=mixer, ffn=moe, norms=4),) * layers}
+
+
+def _pangu(read, hidden, kind):
+    """openPangu Embedded: a Llama with biases in its attention."""
+    layers, bias = reading.layers(read), read.flag("attention_bias", "bias")
+    reading.only(read, {"is_causal": True, "param_sink_number": 0})
+    shape = {"qkv_bias": read.flag("qkv_bias", default=bias), "out_bias": bias}
+    mixers = reading.attention(read, hidden, layers, kind, **shape)
+    ffn = DenseFFN(width=read.integer("intermediate_size"), bias=read.flag("mlp_bias"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers, norms=_sandwich(read))}
+
+
+def _sandwich(read):
+    """Norms of a block: four where what a part returns is normed, too."""
+    return 4 if read.flag("sandwich_norm") else 2
+
+
+def _pangu_ultra(read, hidden, kind):
+    """openPangu Ultra: latent attention, experts beside shared ones."""
+    layers = reading.layers(read)
+    reading.only(read, {"attention_bias": False, "mlp_bias": False, "is_causal": True})
+    mixer = reading.latent_attention(read)
+    corrected = read.flag("router_enable_expert_bias")
+    width = read.integer("moe_intermediate_size")
+    shared = width * read.integer("n_shared_experts", default=0, least=0)
+    moe = reading.experts(read, shared_width=shared, router_correction=corrected)
+    dense = DenseFFN(width=read.integer("intermediate_size"))
+    sparse, norms = reading.sparse_layers(read, layers), _sandwich(read)
+    ffns = [moe if s else dense for s in sparse]
+    return {"blocks": reading.blocks([mixer] * layers, ffns, norms=norms)}
+
+
+def _telechat(read, hidden, kind):
+    """A Llama with a bias in what leaves the attention and the feed-forward part, nowhere else."""
+    layers = reading.layers(read)
+    reading.only(read, {"embed_layernorm": False})
+    reading.only(read, {"apply_residual_connection_post_layernorm": False})
+    read.used.update(("intermediate_size", "training_seqlen"))  # the width has a key of its own
+    mixers = reading.attention(read, hidden, layers, kind, out_bias=True)
+    ffn = DenseFFN(width=read.integer("ffn_hidden_size"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers, scalars=hidden)}  # the last bias
+
+
+def _param2(read, hidden, kind):
+    """Experts beside shared ones after some dense blocks."""
+    layers = reading.layers(read)
+    read.used.add("max_window_layers")  # of windows that it has not
+    reading.only(read, {"sliding_window": 0, "use_sliding_window": False})
+    shape = {"qkv_bias": read.flag("use_qkv_bias"), "out_bias": read.flag("use_bias")}
+    shape["qk_norm"] = "head" if read.flag("use_qk_norm") else None
+    heads, kv, size = reading.heads(read, hidden)
+    mixer = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size, **shape)
+    shared = read.integer("num_shared_experts", least=0)
+    total = shared * read.integer("moe_intermediate_size")
+    if shared:
+        total = read.integer("moe_shared_expert_intermediate_size", default=total)
+    corrected = read.flag("moe_router_enable_expert_bias", default=True)
+    moe = reading.experts(read, shared_width=total, router_correction=corrected)
+    dense = DenseFFN(width=read.integer("intermediate_size"))
+    sparse = reading.sparse_layers(read, layers, first=1)
+    return {"blocks": reading.blocks([mixer] * layers, [moe if s else dense for s in sparse])}
+
+
+def _q1_types(read, layers):
+    """Names of the layers of IQuest Q1: some, a group several times, and some more."""
+    groups = [
+        read.items(key, str, "names of layers") or []
+        for key in ("first_layers_types", "hybrid_layers_types_block", "last_layers_types")
+    ]
+    first, group, last = groups
+    names = first + group * read.integer("num_hybrid_layers_block", least=0) + last
+    if not read.flag("use_hybrid_layers", default=True):
+        names = ["full_attention"] * layers
+    known = {"full_attention", "sliding_attention"}
+    if len(names) != layers or not set(names) <= known:
+        accepted = f"such that {layers} layers are named, each {' or '.join(sorted(known))}"
+        raise read.complain("num_hybrid_layers_block", accepted)
+    read.used.update(("layer_types", "hybrid_layer_pattern"))  # made of the keys above
+    if not read.flag("use_sliding_window", default=True):
+        return ["full_attention"] * layers
+    return names
+
+
+def _iquest_q1(read, hidden, kind):
+    """Attention in windows and in full with a key of its own that takes no value; experts."""
+    layers = reading.layers(read)
+    reading.only(read, {"attention_bias": False, "use_over_encoding": False})
+    read.used.update(("attn_out_scale", "ffn_out_scale", "first_layer_attn_out_scale"))
+    read.used.update(("first_layer_ffn_out_scale", "enable_lm_head_fp32", "no_rope_layers"))
+    heads, kv, size = reading.heads(read, hidden)
+    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size, "qk_norm": "head"}
+    names, window = _q1_types(read, layers), None
+    if "sliding_attention" in names:
+        window = read.integer("sliding_window")
+    read.used.add("sliding_window")
+    full, near = SelfAttention(**shape), SelfAttention(**shape, window=window)
+    moe = reading.experts(read, "intermediate_size")
+    dense = set(read.items("mlp_only_layers", int, "layer numbers") or [])
+    if not dense <= set(range(layers)):
+        raise read.complain("mlp_only_layers", f"layer numbers from 0 to {layers - 1}")
+    plain = DenseFFN(width=read.integer("dense_intermediate_size"))
+    sink = kv * size if read.flag("enable_sink_attention", default=True) else 0
+    blocks = []
+    for i, name in enumerate(names):  # only the first one norms what its feed-forward part returns
+        parts = {"mixer": full if name == "full_attention" else near}
+        parts["ffn"] = plain if i in dense else moe
+        blocks.append(Block(**parts, norms=3 if i else 4, scalars=sink))
+    return {"blocks": tuple(blocks)}
+
+
+TEXT = {  # (model type, version) -> the type of its text part
+    ("minicpmv", "2.0"): "minicpm",
+    **dict.fromkeys((("minicpmv", "2.5"), ("minicpmv", "4.0")), "llama"),
+    **dict.fromkeys((("minicpmv", "2.6"), ("minicpmo", "2.6")), "qwen2"),
+    **dict.fromkeys((("minicpmv", "4.5"), ("minicpmo", "4.5")), "qwen3"),
+}
+SEEN = (
+    *("query_num", "image_size", "patch_size", "slice_mode", "slice_config", "batch_vision_input"),
+    *("drop_vision_last_layer", "use_image_id", "vision_batch_size", "max_slice_nums"),
+    *("scale_resolution", "audio_pool_step", "audio_chunk_length", "stream_input", "init_tts"),
+)  # what a MiniCPM that sees or hears makes of images and sound
+
+
+def _minicpm_v(read, hidden, kind):
+    """A text part whose keys stand beside those of the towers; the version says of which type."""
+    version = read.raw("version")[1]
+    shown = str(version) if isinstance(version, str | float | int) else None
+    text = TEXT.get((kind, shown))
+    if text is None:
+        known = ", ".join(v for k, v in TEXT if k == kind)
+        raise read.complain("version", f"one of {known}, since it says what the text part is")
+    read.used.update(SEEN)
+    read.defaults = {**dense_readers.DEFAULTS, **engine_readers.DEFAULTS}.get(text, {})
+    if text == "minicpm":
+        read.given("tie_word_embeddings", "class and published configs disagree without it")
+    reader = {**dense_readers.READERS, **engine_readers.READERS}[text]
+    return reader(read, hidden, text)
+
+
+READERS = {
+    "step1": _step1,
+    "step3_text": _step3,
+    **dict.fromkeys(("grok-1", "git"), _grok),
+    "PanguEmbedded": _pangu,
+    "pangu_ultra_moe": _pangu_ultra,
+    "telechat": _telechat,
+    "param2moe": _param2,
+    "iquest_q1": _iquest_q1,
+    **dict.fromkeys(("minicpmv", "minicpmo"), _minicpm_v),
+}
+ALIASES = {}
+# What a missing key means in the class of a type.
+DEFAULTS = {
+    "param2moe": {"num_shared_experts": 1},
+    "git": {"tie_word_embeddings": False},
+}
+GIVEN = {
+    "tie_word_embeddings": ("step1", "grok-1", "telechat"),
+    "num_key_value_heads": ("grok-1", "git", "param2moe", "iquest_q1"),
+    "head_dim": ("param2moe", "iquest_q1"),
+    "bias": ("PanguEmbedded",),
+    "use_qk_norm": ("param2moe",),
+    "sandwich_norm": ("pangu_ultra_moe",),
+    "q_lora_rank": ("pangu_ultra_moe",),
+    "moe_layers_enum": ("step3_text",),
+    "mlp_only_layers": ("iquest_q1",),
+    "enable_sink_attention": ("iquest_q1",),
+}
