@@ -28,6 +28,7 @@ from hwdesign.models.blocks_text import blocks_of, blocks_text, folded
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.factored import FactoredAttention
 from hwdesign.models.indexer import Indexer
+from hwdesign.models.jet import DynamicDeltaNet
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ParallelMixers, ShortConvolution
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import FeedForward, Mixer, Part, Weight
@@ -107,6 +108,7 @@ MIXERS = [
     Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4, bias=True, conv_bias=False, norm=False, out_bias=True),
     Mamba1(num_heads=24, state=16, conv=4, rank=5, bias=True, conv_bias=False, norm=False),
     GatedDeltaNet(num_heads=8, key_heads=4, key_dim=16, head_dim=12, conv=3),
+    DynamicDeltaNet(num_heads=8, key_heads=4, key_dim=16, head_dim=12, conv=3, generator=10),
     KimiDelta(num_heads=4, head_dim=16, conv=4, gate_rank=8, full_decay=True),
     LightningAttention(num_heads=4, head_dim=16, qk_norm=True, qkv_bias=True, out_bias=True),
     ShortConvolution(num_heads=64, conv=3, bias=True),

@@ -19,7 +19,7 @@ class FactoredAttention(SelfAttention):
     --------
     >>> mfa = FactoredAttention(num_heads=64, num_kv_heads=1, head_dim=256, q_rank=2048)
     >>> mfa.kind, mfa.cache_elements
-    ('MQA, queries of a latent', 512)
+    ('MFA', 512)
     """
 
     q_rank: int  # [element]
@@ -35,8 +35,8 @@ class FactoredAttention(SelfAttention):
 
     @property
     def kind(self):
-        """As any attention, and what its queries are made of."""
-        return f"{super().kind}, queries of a latent"
+        """MFA, with the window if there is one."""
+        return f"MFA, window {self.window}" if self.window else "MFA"
 
     @property
     def sizes(self):

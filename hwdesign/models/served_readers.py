@@ -4,9 +4,21 @@ Sources: the modules of vLLM 0.33.0 and SGLang 0.5.23 for each model type, and t
 classes that stand in public repositories beside them.
 """
 
-from hwdesign.models import dense_readers, engine_readers, mixed_readers, reading
+import json
+
+from hwdesign.models import (
+    dense_readers,
+    engine_readers,
+    hybrid_readers,
+    mixed_readers,
+    reading,
+)
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.factored import FactoredAttention
+from hwdesign.models.jet import DynamicDeltaNet
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+PATTERNS = ("block_configs", "layers_block_type", "layer_types", *LAYERS)
 
 SCALES = (
     *("attn_output_multiplier", "max_attn_value", "embedding_multiplier_scale"),
@@ -206,6 +218,77 @@ def _minicpm_v(read, hidden, kind):
     return reader(read, hidden, text)
 
 
+def _xverse(read, hidden, kind):
+    """A Llama, or one with experts of that width beside shared ones in each block."""
+    if read.raw("num_experts")[1] is None:
+        return dense_readers.READERS["llama"](read, hidden, "llama")
+    layers = reading.layers(read)
+    reading.only(read, {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False})
+    mixers = reading.attention(read, hidden, layers, kind)
+    shared = read.integer("num_shared_experts", default=0, least=0)
+    width = read.integer("intermediate_size")
+    moe = reading.experts(read, "intermediate_size", shared_width=shared * width)
+    return {"blocks": reading.blocks(mixers, [moe] * layers)}
+
+
+def _puzzle(read, hidden, kind):
+    """Blocks of Nemotron-H, of which each may have sizes of its own."""
+    configs, layers = read.items("block_configs", dict, "objects"), read.optional(*LAYERS)
+    if not configs or layers not in (None, len(configs)):
+        raise read.complain("block_configs", "a list of objects, one a layer")
+    read.used.update((*LAYERS, "hybrid_override_pattern", "layers_block_type", "layer_types"))
+    made, blocks = {}, []
+    for i, given in enumerate(configs):
+        own = read.inside("block_configs", i)
+        letter = hybrid_readers.LETTERS.get(str(own.raw("block_type")[1]))
+        if letter is None:
+            raise own.complain("block_type", f"one of {', '.join(hybrid_readers.LETTERS)}")
+        key = json.dumps(given, sort_keys=True)
+        if key not in made:
+            merged = {k: v for k, v in read.values.items() if k not in PATTERNS} | own.values
+            merged |= {"hybrid_override_pattern": letter, "num_hidden_layers": 1}
+            inner = type(read)(merged, own.where, read.defaults)
+            made[key] = hybrid_readers.READERS["nemotron_h"](inner, hidden, "nemotron_h")["blocks"]
+            own.used |= inner.used
+            own.finish(kind)
+            read.used |= inner.used
+        blocks += made[key]
+    return {"blocks": tuple(blocks)}
+
+
+def _jet_nemotron(read, hidden, kind):
+    """Delta nets whose convolutions have a kernel for each token, windows and full attention."""
+    layers, parts = reading.layers(read), read.inside("efficient_attention_config")
+    heads, kv, size = reading.heads(read, hidden)
+    reading.only(read, {"head_dim": hidden // heads})
+    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size, "qkv_bias": True}
+    known = {"attn": SelfAttention(**shape)}
+    if parts.raw("swa")[1] is not None:
+        near = parts.inside("swa")
+        known["swa"] = SelfAttention(**shape, window=near.integer("window_size"))
+        near.finish(kind)
+    if parts.raw("jet")[1] is not None:
+        known["jet"] = _jet(parts.inside("jet"), kind)
+    mixers = reading.pattern(read, "layer_types", layers, known)
+    parts.finish(kind)
+    ffn = DenseFFN(width=read.integer("intermediate_size"))
+    return {"blocks": reading.blocks(mixers, [ffn] * layers)}
+
+
+def _jet(read, kind):
+    """The delta net that an object of its sizes describes."""
+    heads, size, wide = read.integer("num_heads"), read.integer("head_dim"), read.raw("expand_v")[1]
+    if isinstance(wide, bool) or not isinstance(wide, int | float) or not 0.01 <= wide <= 100:
+        raise read.complain("expand_v", "a number from 0.01 to 100")
+    value = max(1, int(size * wide))
+    reduction = read.integer("dconv_generator_reduction", most=heads * value)
+    shape = {"num_heads": heads, "key_heads": heads, "key_dim": size, "head_dim": value}
+    read.used.update(("mode", "norm_eps", "dconv_implementation"))
+    conv = read.integer("conv_size")
+    read.finish(kind)
+    return DynamicDeltaNet(**shape, conv=conv, generator=heads * value // reduction)
+
+
 READERS = {
     "step1": _step1,
     "step3_text": _step3,
@@ -216,6 +299,9 @@ READERS = {
     "param2moe": _param2,
     "iquest_q1": _iquest_q1,
     **dict.fromkeys(("minicpmv", "minicpmo"), _minicpm_v),
+    "xverse": _xverse,
+    "nemotron_h_puzzle": _puzzle,
+    "jet_nemotron": _jet_nemotron,
 }
 ALIASES = {}
 # What a missing key means in the class of a type.
@@ -224,14 +310,15 @@ DEFAULTS = {
     "git": {"tie_word_embeddings": False},
 }
 GIVEN = {
-    "tie_word_embeddings": ("step1", "grok-1", "telechat"),
-    "num_key_value_heads": ("grok-1", "git", "param2moe", "iquest_q1"),
-    "head_dim": ("param2moe", "iquest_q1"),
+    "tie_word_embeddings": ("step1", "grok-1", "telechat", "jet_nemotron"),
+    "num_key_value_heads": ("grok-1", "git", "param2moe", "iquest_q1", "nemotron_h_puzzle"),
+    "head_dim": ("param2moe", "iquest_q1", "nemotron_h_puzzle"),
     "bias": ("PanguEmbedded",),
     "use_qk_norm": ("param2moe",),
     "sandwich_norm": ("pangu_ultra_moe",),
     "q_lora_rank": ("pangu_ultra_moe",),
     "moe_layers_enum": ("step3_text",),
     "mlp_only_layers": ("iquest_q1",),
+    "layer_types": ("jet_nemotron",),
     "enable_sink_attention": ("iquest_q1",),
 }
