@@ -89,6 +89,8 @@ def _deepseek(read, hidden, kind):
     reading.only(read, {"lm_head": True, "rm_head": False})
     if read.flag("use_mla", default=True):
         read.given("q_lora_rank", "a rank, or null where queries are not compressed")
+        if read.raw("kv_lora_rank")[1] is None:
+            raise read.complain("kv_lora_rank", "a whole number, unless use_mla is false")
         mixer = reading.latent_attention(read)
     else:
         mixer = _plain_attention(read, hidden)

@@ -150,10 +150,13 @@ def listed(read, layers):
     if listed is None:
         return reading.sparse_layers(read, layers, 3)
     words = listed.split(",") if isinstance(listed, str) else listed
+    if isinstance(words, list) and words is listed and not all(type(w) is int for w in words):
+        words = None
     numbers = {str(i): i for i in range(layers)}
     words = [str(w).strip() for w in words] if isinstance(words, list) else None
     if words is None or not set(words) <= set(numbers):
-        raise read.complain(key, f"layer numbers from 0 to {layers - 1}, separated by commas")
+        accepted = f"layer numbers from 0 to {layers - 1}, separated by commas"
+        raise read.complain(key, f"{accepted}, as num_hidden_layers is {layers}")
     return [str(i) in words for i in range(layers)]
 
 

@@ -30,8 +30,8 @@ SCALES = (
 def _step1(read, hidden, kind):
     """A Llama with groups of heads and slopes instead of positions."""
     layers, bias = reading.layers(read), read.flag("attention_bias")
-    read.integer("num_attention_groups")
     heads = read.integer("num_attention_heads")
+    reading.divisor(read, heads, "num_attention_heads", "num_attention_groups")
     if hidden % heads:
         raise read.complain("num_attention_heads", f"a divisor of hidden_size {hidden}")
     reading.only(read, {"head_dim": hidden // heads})
@@ -116,9 +116,12 @@ def _telechat(read, hidden, kind):
     layers = reading.layers(read)
     reading.only(read, {"embed_layernorm": False})
     reading.only(read, {"apply_residual_connection_post_layernorm": False})
-    read.used.update(("intermediate_size", "training_seqlen"))  # the width has a key of its own
+    width = read.integer("ffn_hidden_size")
+    if read.raw("intermediate_size")[1] not in (None, 1, width):  # 1 in the class of TeleChat
+        raise read.complain("intermediate_size", f"absent, 1 or ffn_hidden_size {width}")
+    read.used.add("training_seqlen")
     mixers = reading.attention(read, hidden, layers, kind, out_bias=True)
-    ffn = DenseFFN(width=read.integer("ffn_hidden_size"))
+    ffn = DenseFFN(width=width)
     return {"blocks": reading.blocks(mixers, [ffn] * layers, scalars=hidden)}  # the last bias
 
 
@@ -142,19 +145,23 @@ def _param2(read, hidden, kind):
     return {"blocks": reading.blocks([mixer] * layers, [moe if s else dense for s in sparse])}
 
 
+Q1_LISTS = ("first_layers_types", "hybrid_layers_types_block", "last_layers_types")
+
+
 def _q1_types(read, layers):
     """Names of the layers of IQuest Q1: some, a group several times, and some more."""
-    groups = [
-        read.items(key, str, "names of layers") or []
-        for key in ("first_layers_types", "hybrid_layers_types_block", "last_layers_types")
-    ]
-    first, group, last = groups
+    known, lists = ("full_attention", "sliding_attention"), []
+    for key in Q1_LISTS:
+        names = read.items(key, str, "names of layers")
+        if names is None or not set(names) <= set(known):
+            raise read.complain(key, f"a list out of {', '.join(known)}")
+        lists.append(names)
+    first, group, last = lists
     names = first + group * read.integer("num_hybrid_layers_block", least=0) + last
     if not read.flag("use_hybrid_layers", default=True):
         names = ["full_attention"] * layers
-    known = {"full_attention", "sliding_attention"}
-    if len(names) != layers or not set(names) <= known:
-        accepted = f"such that {layers} layers are named, each {' or '.join(sorted(known))}"
+    if len(names) != layers:
+        accepted = f"such that it and {', '.join(Q1_LISTS)} name num_hidden_layers {layers}"
         raise read.complain("num_hybrid_layers_block", accepted)
     read.used.update(("layer_types", "hybrid_layer_pattern"))  # made of the keys above
     if not read.flag("use_sliding_window", default=True):
@@ -205,7 +212,7 @@ SEEN = (
 def _minicpm_v(read, hidden, kind):
     """A text part whose keys stand beside those of the towers; the version says of which type."""
     version = read.raw("version")[1]
-    shown = str(version) if isinstance(version, str | float | int) else None
+    shown = str(version) if isinstance(version, str | float) else None
     text = TEXT.get((kind, shown))
     if text is None:
         known = ", ".join(v for k, v in TEXT if k == kind)
@@ -221,6 +228,8 @@ def _minicpm_v(read, hidden, kind):
 def _xverse(read, hidden, kind):
     """A Llama, or one with experts of that width beside shared ones in each block."""
     if read.raw("num_experts")[1] is None:
+        if any(map(read.values.get, ("moe_top_k", "num_shared_experts"))):
+            raise read.complain("num_experts", "a whole number, since other keys describe experts")
         return dense_readers.READERS["llama"](read, hidden, "llama")
     layers = reading.layers(read)
     reading.only(read, {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False})
@@ -236,8 +245,7 @@ def _puzzle(read, hidden, kind):
     configs, layers = read.items("block_configs", dict, "objects"), read.optional(*LAYERS)
     if not configs or layers not in (None, len(configs)):
         raise read.complain("block_configs", "a list of objects, one a layer")
-    read.used.update((*LAYERS, "hybrid_override_pattern", "layers_block_type", "layer_types"))
-    made, blocks = {}, []
+    made, blocks, letters = {}, [], ""
     for i, given in enumerate(configs):
         own = read.inside("block_configs", i)
         letter = hybrid_readers.LETTERS.get(str(own.raw("block_type")[1]))
@@ -253,6 +261,12 @@ def _puzzle(read, hidden, kind):
             own.finish(kind)
             read.used |= inner.used
         blocks += made[key]
+        letters += letter
+    reading.only(read, {"hybrid_override_pattern": letters})
+    for key in ("layers_block_type", "layer_types"):
+        names = read.items(key, str, "names of blocks")
+        if names and "".join(hybrid_readers.LETTERS.get(name, "?") for name in names) != letters:
+            raise read.complain(key, "those of block_configs, or absent")
     return {"blocks": tuple(blocks)}
 
 
@@ -269,6 +283,12 @@ def _jet_nemotron(read, hidden, kind):
         near.finish(kind)
     if parts.raw("jet")[1] is not None:
         known["jet"] = _jet(parts.inside("jet"), kind)
+    names = read.items("layer_types", str, "names of layers")
+    if names is None:
+        raise read.complain("layer_types", "a list out of attn, swa, jet")
+    if missing := {"swa", "jet"} & set(names) - set(known):
+        accepted = f"an object with {min(missing)}, since layer_types names it"
+        raise read.complain("efficient_attention_config", accepted)
     mixers = reading.pattern(read, "layer_types", layers, known)
     parts.finish(kind)
     ffn = DenseFFN(width=read.integer("intermediate_size"))
@@ -320,5 +340,6 @@ GIVEN = {
     "moe_layers_enum": ("step3_text",),
     "mlp_only_layers": ("iquest_q1",),
     "layer_types": ("jet_nemotron",),
+    **dict.fromkeys((*Q1_LISTS, "num_hybrid_layers_block"), ("iquest_q1",)),
     "enable_sink_attention": ("iquest_q1",),
 }
