@@ -83,7 +83,7 @@ def test_class_defaults_and_changed_ones_equal_the_module_trees():
         assert model.parameters == int(row["total"]), row
         near = sum(bool(block.mixer and block.mixer.window) for block in model.blocks)
         assert row["window_layers"] in ("", str(near)), row
-    assert len({row["model_type"] for row in MORE}) == 52
+    assert len({row["model_type"] for row in MORE}) == 53
 
 
 @pytest.mark.parametrize("row", rows("cache_layers_more.csv"), ids=lambda row: row["model_type"])

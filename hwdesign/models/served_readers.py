@@ -16,6 +16,7 @@ from hwdesign.models import (
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.factored import FactoredAttention
 from hwdesign.models.jet import DynamicDeltaNet
+from hwdesign.models.parts import Weight
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 PATTERNS = ("block_configs", "layers_block_type", "layer_types", *LAYERS)
@@ -225,6 +226,35 @@ def _minicpm_v(read, hidden, kind):
     return reader(read, hidden, text)
 
 
+def _molmo(read, hidden, kind):
+    """The first Molmo: half the width that its config gives, and rows for tokens of images, which
+    the head has not.
+    """
+    words = read.integer("vocab_size")
+    rows = read.integer("embedding_size", default=words)
+    if not 0 <= rows - words < 128:
+        raise read.complain("embedding_size", f"vocab_size {words}, or up to 127 more")
+    read.values = {**read.values, "vocab_size": rows}
+    reading.only(read, {"layer_norm_type": "rms", "weight_tying": False})
+    reading.only(read, {"tie_word_embeddings": False})
+    read.used.update(("norm_after", "use_position_ids"))  # where the norms stand
+    width = read.integer("intermediate_size")
+    if width % 2:
+        raise read.complain("intermediate_size", "even, since each matrix has half of it")
+    heads, kv, size = reading.heads(read, hidden)
+    reading.only(read, {"head_dim": hidden // heads})
+    norm = "full" if read.flag("attention_layer_norm") else None
+    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size, "qk_norm": norm}
+    mixer = SelfAttention(**shape, qkv_bias=read.flag("qkv_bias"))
+    layers, ffn = reading.layers(read), DenseFFN(width=width // 2)
+    added = {"part": "embedding", "n": 128, "k": hidden, "used": 0, "matmul": False}
+    return {
+        "blocks": reading.blocks([mixer] * layers, [ffn] * layers),
+        "closing": (Weight(name="embedding of image tokens", **added),),
+        "apart": ("vision tower",),
+    }
+
+
 def _xverse(read, hidden, kind):
     """A Llama, or one with experts of that width beside shared ones in each block."""
     if read.raw("num_experts")[1] is None:
@@ -319,6 +349,7 @@ READERS = {
     "param2moe": _param2,
     "iquest_q1": _iquest_q1,
     **dict.fromkeys(("minicpmv", "minicpmo"), _minicpm_v),
+    "molmo": _molmo,
     "xverse": _xverse,
     "nemotron_h_puzzle": _puzzle,
     "jet_nemotron": _jet_nemotron,
@@ -334,6 +365,7 @@ GIVEN = {
     "num_key_value_heads": ("grok-1", "git", "param2moe", "iquest_q1", "nemotron_h_puzzle"),
     "head_dim": ("param2moe", "iquest_q1", "nemotron_h_puzzle"),
     "bias": ("PanguEmbedded",),
+    **dict.fromkeys(("embedding_size", "qkv_bias", "attention_layer_norm"), ("molmo",)),
     "use_qk_norm": ("param2moe",),
     "sandwich_norm": ("pangu_ultra_moe",),
     "q_lora_rank": ("pangu_ultra_moe",),
