@@ -79,6 +79,8 @@ def _plain_attention(read, hidden):
     bias = read.flag("attention_bias")
     heads, kv, size = reading.heads(read, hidden)
     unused = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    for key in unused:  # which the class has values for
+        read.given(key, "0 or null, since use_mla is false")
     reading.only(read, dict.fromkeys(unused, 0) | {"head_dim": hidden // heads})
     shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
     return SelfAttention(**shape, qkv_bias=bias, out_bias=bias)
