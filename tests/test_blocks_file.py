@@ -26,7 +26,9 @@ from hwdesign.models import blocks_file, config, nearest, residual
 from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
 from hwdesign.models.blocks_text import blocks_of, blocks_text, folded
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
+from hwdesign.models.factored import FactoredAttention
 from hwdesign.models.indexer import Indexer
+from hwdesign.models.jet import DynamicDeltaNet
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ParallelMixers, ShortConvolution
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import FeedForward, Mixer, Part, Weight
@@ -106,6 +108,7 @@ MIXERS = [
     Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4, bias=True, conv_bias=False, norm=False, out_bias=True),
     Mamba1(num_heads=24, state=16, conv=4, rank=5, bias=True, conv_bias=False, norm=False),
     GatedDeltaNet(num_heads=8, key_heads=4, key_dim=16, head_dim=12, conv=3),
+    DynamicDeltaNet(num_heads=8, key_heads=4, key_dim=16, head_dim=12, conv=3, generator=10),
     KimiDelta(num_heads=4, head_dim=16, conv=4, gate_rank=8, full_decay=True),
     LightningAttention(num_heads=4, head_dim=16, qk_norm=True, qkv_bias=True, out_bias=True),
     ShortConvolution(num_heads=64, conv=3, bias=True),
@@ -120,6 +123,7 @@ MIXERS = [
     CrossAttention(**KV, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, tokens=40),
     SharedEntryAttention(num_heads=4, head_dim=8, q_rank=16, window=5, out_groups=2, out_rank=6, ratio=4, index_heads=3,
                          index_dim=10, top_k=11, keeps=True, picks=True),
+    FactoredAttention(**KV, q_rank=24, window=9, qkv_bias=True, out_bias=True, sinks=True),
     ParallelMixers(first=SelfAttention(**KV), second=Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4)),
 ]  # fmt: skip
 FEEDS = [
@@ -133,7 +137,8 @@ RESIDUALS = [residual.HyperConnections(streams=3, mixed=False), residual.Attenti
              residual.AlternatingUpdates(streams=3, rank=5, inputs=INPUTS),
              residual.Engram(streams=3, rows=50, row_size=6, columns=4, mixed=False)]  # fmt: skip
 FIXED = {("SharedCacheAttention", "indexer"), ("SharedKeysAttention", "indexer"),  # what a kind cannot have
-         *(("CrossAttention", name) for name in ("window", "indexer", "output_gate"))}  # fmt: skip
+         *(("CrossAttention", name) for name in ("window", "indexer", "output_gate")),
+         *(("FactoredAttention", n) for n in ("qk_norm", "output_gate", "value_dim", "value_weight", "indexer"))}  # fmt: skip
 BLOCKS = [Block(mixer=m, ffn=f, norms=3, norm_bias=True, scalars=2, residual=r)
           for m, f, r in zip(MIXERS, itertools.cycle(FEEDS), itertools.cycle(RESIDUALS), strict=False)]  # fmt: skip
 EVERYTHING = hw.Model(

@@ -20,7 +20,8 @@ DATA = Path(__file__).parent / "data"
 KINDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "deepseek_v32", "glm_moe_dsa", "nemotron_h", "kimi_linear", "minimax",
          "minimax_m3_vl_text", "deepseek_v4", "falcon_h1", "bamba", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe",
          "glm5_next_text", "gemma3n_text", "gemma4_text", "mllama_text_model", "bailing_hybrid", "bailing_moe_linear",
-         "olmo_hybrid", "laguna", "deepseek_v41", "longcat_flash_ngram"}  # fmt: skip
+         "olmo_hybrid", "laguna", "deepseek_v41", "longcat_flash_ngram", "step3_text",
+         "jet_nemotron"}  # fmt: skip
 FILES = ("class_defaults_2026.csv", "class_defaults_more.csv")
 ROWS = [row for name in FILES for row in csv.DictReader((DATA / name).open(encoding="utf-8")) if row["model_type"] in KINDS]
 FIRST = [row for i, row in enumerate(ROWS) if i == 0 or ROWS[i - 1]["model_type"] != row["model_type"]]

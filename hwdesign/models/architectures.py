@@ -18,6 +18,7 @@ from hwdesign.models import (
     mixed_readers,
     newer_readers,
     reading,
+    served_readers,
     shared_cache_readers,
     sparse_readers,
     state_readers,
@@ -73,10 +74,28 @@ def _gpt_oss(read, hidden, kind):
     return {"blocks": tuple(Block(mixer=m, ffn=moe) for m in mixers)}
 
 
+def _plain_attention(read, hidden):
+    """Attention with a key and a value for each head, where use_mla is off."""
+    bias = read.flag("attention_bias")
+    heads, kv, size = reading.heads(read, hidden)
+    unused = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    for key in unused:  # which the class has values for
+        read.given(key, "0 or null, since use_mla is false")
+    reading.only(read, dict.fromkeys(unused, 0) | {"head_dim": hidden // heads})
+    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
+    return SelfAttention(**shape, qkv_bias=bias, out_bias=bias)
+
+
 def _deepseek(read, hidden, kind):
     layers = reading.layers(read)
-    read.given("q_lora_rank", "a rank, or null where queries are not compressed")
-    mixer = reading.latent_attention(read)
+    reading.only(read, {"lm_head": True, "rm_head": False})
+    if read.flag("use_mla", default=True):
+        read.given("q_lora_rank", "a rank, or null where queries are not compressed")
+        if read.raw("kv_lora_rank")[1] is None:
+            raise read.complain("kv_lora_rank", "a whole number, unless use_mla is false")
+        mixer = reading.latent_attention(read)
+    else:
+        mixer = _plain_attention(read, hidden)
     dense = DenseFFN(width=read.integer("intermediate_size"))
     if read.raw("n_routed_experts", "num_experts", "num_local_experts")[1] is None:
         sparse = (
@@ -166,6 +185,7 @@ FAMILIES = (
     shared_cache_readers,
     newer_readers,
     engine_readers,
+    served_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

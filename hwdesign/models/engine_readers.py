@@ -203,7 +203,7 @@ READERS = {
     **dict.fromkeys(("phi4_multimodal", "phi4mm"), _phi4),
 }
 ALIASES = {
-    **dict.fromkeys(("aquila", "baichuan", "telechat3", "xverse", "yi"), "llama"),
+    **dict.fromkeys(("aquila", "baichuan", "telechat3", "yi"), "llama"),
     **dict.fromkeys(("keye", "Keye", "KeyeVL1_5"), "qwen3"),
     "dots_ocr": "qwen2",
     "mimo_v2": "mimo_v2_flash",

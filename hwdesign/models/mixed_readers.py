@@ -140,20 +140,23 @@ def _step(read, hidden, kind):
     reading.only(read, {"n_shared_experts": 1})
     moe = reading.experts(read, shared_width=shared, router_correction=True)
     dense = DenseFFN(width=read.integer("intermediate_size"))
-    ffns = [moe if s else dense for s in _listed(read, layers)]
+    ffns = [moe if s else dense for s in listed(read, layers)]
     return {"blocks": reading.blocks([mixers[k] for k in kinds], ffns)}
 
 
-def _listed(read, layers):
+def listed(read, layers):
     """Which layers have experts: those that moe_layers_enum lists; else as in most models."""
     key, listed = read.raw("moe_layers_enum")
     if listed is None:
         return reading.sparse_layers(read, layers, 3)
     words = listed.split(",") if isinstance(listed, str) else listed
+    if isinstance(words, list) and words is listed and not all(type(w) is int for w in words):
+        words = None
     numbers = {str(i): i for i in range(layers)}
     words = [str(w).strip() for w in words] if isinstance(words, list) else None
     if words is None or not set(words) <= set(numbers):
-        raise read.complain(key, f"layer numbers from 0 to {layers - 1}, separated by commas")
+        accepted = f"layer numbers from 0 to {layers - 1}, separated by commas"
+        raise read.complain(key, f"{accepted}, as num_hidden_layers is {layers}")
     return [str(i) in words for i in range(layers)]
 
 
