@@ -14,11 +14,17 @@ Outcomes of a reading: equal; incomplete, where a key that is left out must be g
 differs. A change that transformers cannot build is drawn again and counted. Writes scripts/counts_against_transformers.csv, one
 row a type, and with `--sample 5` five configs of each for tests/test_counts_sweep.py, which reads them without transformers. Ends
 with an error if anything differs that `EXPLAINED` does not name.
+
+    python scripts/compare_counts.py --keys              # some seconds
+
+writes tests/data/class_keys_2026.csv instead, the same bytes each time: what a missing key means to the class of each type (of
+its text part, for a wrapper), before the class works out anything from it. tests/test_reader_mutations.py holds readers to it.
 """
 
 import argparse
 import collections
 import csv
+import dataclasses
 import json
 import os
 import random
@@ -50,6 +56,7 @@ from hwdesign.models.architectures import ALIASES, READERS  # noqa: E402
 HERE = Path(__file__).parent
 TABLE = HERE / "counts_against_transformers.csv"
 SAMPLE = HERE.parent / "tests" / "data" / "class_defaults_2026.csv"
+KEYS = SAMPLE.with_name("class_keys_2026.csv")
 OUTCOMES = ("configs", "equal", "incomplete", "refused", "differ")
 COLUMNS = ("model_type", "transformers", "torch", *OUTCOMES, "failed_there", "keys_changed", "refusal", "explanation")
 BUFFERS = {  # what transformers registers as buffers and checkpoints store as tensors, name -> what it is
@@ -516,14 +523,44 @@ def write(path, columns, rows):
         writer.writerows(rows)
 
 
+def class_keys(kind):
+    """Key -> what its class says where it is missing, of the keys that may change a weight, a cache or a context."""
+    case = Case(kind)
+    cls = type(text_of(case.cls())) if case.key else case.cls
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    found = {}
+    for name in fields.keys() - {f.name for f in dataclasses.fields(PreTrainedConfig)}:
+        value = fields[name].default_factory() if fields[name].default is dataclasses.MISSING else fields[name].default
+        if not SKIPPED.search(name) and not hasattr(value, "to_dict"):
+            found[name] = value
+    for alias, name in cls.attribute_map.items():
+        if name in found:
+            found.setdefault(alias, found[name])
+    if case.key and kind == case.outer:  # whether matrices are tied is the wrapper's to say
+        found.pop("tie_word_embeddings", None)
+        if isinstance(tied := getattr(case.cls, "tie_word_embeddings", None), bool):
+            found["tie_word_embeddings"] = tied
+    return dict(sorted(found.items()))
+
+
+def write_keys():
+    oracle = f"transformers {transformers.__version__}"
+    columns = ("model_type", "defaults", "oracle")
+    rows = [dict(zip(columns, (kind, json.dumps(class_keys(kind)), oracle), strict=True)) for kind in sorted(kinds_there())]
+    write(KEYS, columns, rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--types", help="only these, separated by commas; the table is not written")
     parser.add_argument("--configs", type=int, default=25, help="how many configs a type")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=0, help="how many configs a type to keep for the tests")
+    parser.add_argument("--keys", action="store_true", help="only write what a missing key means to each class")
     parser.add_argument("--verbose", action="store_true", help="all refusals and keys that were never changed")
     given = parser.parse_args()
+    if given.keys:
+        return write_keys()
     kinds = given.types.split(",") if given.types else kinds_there()
     rows, kept, bad, start = [], [], 0, time.time()
     for done, kind in enumerate(kinds, 1):
@@ -550,7 +587,6 @@ def main():
             oracle = f"transformers {transformers.__version__}"
             write(SAMPLE, columns, [dict(zip(columns, (k, t, n, json.dumps(c), oracle), strict=True)) for k, t, n, c in kept])
     return int(bad > 0)
-
 
 
 if __name__ == "__main__":

@@ -314,6 +314,14 @@ def test_a_name_is_no_order_to_a_terminal(tmp_path):
     assert run("show", file)[1].startswith(r":\x3aerror:\x3ahere")
 
 
+@pytest.mark.parametrize("name", ["\x00", "\ud800", "\u202e", "\x1b[2J"])
+def test_a_name_that_nobody_sees_comes_back_in_escapes(name):
+    """Of a config whose name is no text in one line."""
+    model = config.load({**json.loads((config.SHIPPED / "gpt2.json").read_text(encoding="utf-8")), "_name_or_path": name})
+    text = blocks_text(model)
+    assert text.isascii() and config.load(json.loads(text)).parameters == model.parameters
+
+
 def test_a_folder_names_a_file_without_a_name(tmp_path):
     values = {key: value for key, value in json.loads(HYBRID.read_text(encoding="utf-8")).items() if key != "name"}
     (tmp_path / "mine").mkdir()

@@ -27,14 +27,13 @@ BY_HAND = {
     "deepseek_v3", "nemotron_h", "nemotron-nas", "minimax_m2", "mimo_v2_flash", "gemma4_text", "llama4_text",
 }  # fmt: skip
 SHIPPED = {name: values for name in config.names() if (values := shipped(name))["model_type"] in BY_HAND}
-del SHIPPED["nemotron-3-super-120b-a12b"]  # its experts work in a latent, which the route by hand does not know
 # Its list of modules says nothing of the counts here, and is read for longer than all the rest.
 SHIPPED["qwen3-235b-a22b-fp8"]["quantization_config"].pop("modules_to_not_convert")
 DATA = Path(__file__).parent / "data"
 
 
 def test_no_architecture_with_an_independent_route_has_lost_its_config():
-    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 28
+    assert {values["model_type"] for values in SHIPPED.values()} == BY_HAND and len(SHIPPED) >= 29
 
 
 # What a missing key means in the classes of transformers 5.24.0, where that is not what a null means.
@@ -153,7 +152,8 @@ def by_hand(c):
         inner, state = c["mamba_num_heads"] * c["mamba_head_dim"], 2 * c["n_groups"] * c["ssm_state_size"]
         mamba = h * (3 * inner + state + c["mamba_num_heads"]) + (inner + state) * (c["conv_kernel"] + 1)
         mamba += 3 * c["mamba_num_heads"] + inner
-        moe = c["n_routed_experts"] * (2 * h * c["moe_intermediate_size"] + h + 1)
+        latent = c.get("moe_latent_size") or 0  # what experts read and write, by one matrix down to it and one up
+        moe = 2 * h * latent + c["n_routed_experts"] * (2 * (latent or h) * c["moe_intermediate_size"] + h + 1)
         moe += 2 * h * c["moe_shared_expert_intermediate_size"] * c["n_shared_experts"]
         letters = [c["hybrid_override_pattern"].count(x) for x in "M*E"]
         return ends + n * h + sum(map(math.prod, zip(letters, (mamba, attention, moe), strict=True))), cache * letters[1]
@@ -193,6 +193,7 @@ SIZES = {
     "gemma4_text": [*DENSE, "num_experts", "top_k_experts", "moe_intermediate_size"],
     "llama4_text": [*DENSE, "num_local_experts", "num_experts_per_tok"],
 }  # fmt: skip
+OPTIONAL = ("num_key_value_heads", "head_dim", "q_lora_rank", "n_routed_experts", "n_shared_experts", "moe_latent_size")
 PLAIN_DENSE = ("llama", "qwen2", "qwen3", "phi3", "olmo2", "gemma3_text", "gpt_neox", "gpt2")
 FAMILIES = [
     ("hidden_size", "n_embd", "d_model"),
@@ -263,7 +264,8 @@ def drop_or_null_an_optional_key(rng, c):
     """A null or missing KV head count is that of the query heads; a null rank is no compression; the rest is unchanged."""
     keys = ["num_key_value_heads", "head_dim", "q_lora_rank", "first_k_dense_replace", "attention_bias", "mlp_bias",
             "topk_method", "tie_word_embeddings", "layer_types", "mlp_only_layers", "decoder_sparse_step", "moe_layer_freq",
-            "use_conv_bias", "rope_theta", "torch_dtype", "rms_norm_eps", "architectures", "max_window_layers"]  # fmt: skip
+            "use_conv_bias", "moe_latent_size", "rope_theta", "torch_dtype", "rms_norm_eps", "architectures",
+            "max_window_layers"]  # fmt: skip
     keys += ["n_shared_experts"] if c["model_type"] == "deepseek_v3" else []
     key = rng.choice([k for k in keys if k in c])
     changed = {**c, key: None}
@@ -295,7 +297,7 @@ def out_of_range(rng, c):
 def scale(rng, c):
     """Twice a size: recomputed, or refused where it no longer fits the rest."""
     kind = c["model_type"]
-    optional = [k for k in ("num_key_value_heads", "head_dim", "q_lora_rank", "n_routed_experts", "n_shared_experts") if c.get(k)]
+    optional = [k for k in OPTIONAL if c.get(k)]
     key = rng.choice(list(dict.fromkeys([*sizes(c), *optional])))
     changed = {**c, key: 2 * c[key]}
     lists = ("layer_types", "hybrid_override_pattern", "block_configs", "hybrid_layer_pattern")

@@ -10,6 +10,7 @@ from conftest import config_2026
 
 import hwdesign as hw
 from hwdesign.models import config
+from hwdesign.models.blocks import Block, DenseFFN
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import GatedDeltaNet, ParallelMixers
@@ -182,6 +183,16 @@ def test_a_prediction_layer_of_a_list_is_no_layer_of_the_model():
 
 def rows_of(kind):
     return [config.load(json.loads(row["config"])) for row in ROWS if row["model_type"] == kind]
+
+
+def test_a_prompt_may_be_longer_than_an_image():
+    """Each of 8,000 tokens sees the 1,601 of an image of one tile: 2 FLOP a number of keys and values, 4 heads of 16."""
+    shape = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16}
+    block = Block(mixer=CrossAttention(**shape, tokens=1601), ffn=DenseFFN(width=64))
+    model = hw.Model(name="seeing", hidden_size=64, vocab_size=128, blocks=(block,))
+    done = hw.step(model, batch=3, context=8000, new_tokens=8000)
+    assert [work.flops for work in done.work] == [3 * 8000 * 1601 * 4 * 2 * (16 + 16)]
+    assert [work.context for work in done.work] == [1601]
 
 
 def test_layers_that_share_a_cache_read_it_and_keep_nothing():

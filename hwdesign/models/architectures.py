@@ -211,7 +211,13 @@ DEFAULTS = {
     "mistral4": {"q_lora_rank": 1024, "n_shared_experts": 1},
 }
 # Keys that must be given -> the model types (of an alias, its own).
-READERS, GIVEN = {}, {"first_k_dense_replace": ("mistral_large_3",)}
+READERS, GIVEN = (
+    {},
+    {
+        "first_k_dense_replace": ("mistral_large_3",),
+        "tie_word_embeddings": ("kimi_k25",),
+    },
+)
 for family in FAMILIES:
     READERS |= family.READERS
     ALIASES |= family.ALIASES

@@ -12,6 +12,7 @@ from hwdesign.models.blocks_file import VERSION, kind_name, kinds
 from hwdesign.models.model import Model, need_model
 from hwdesign.models.parts import FeedForward, Mixer
 from hwdesign.models.reading import BLOCKS_KEY
+from hwdesign.safe import visible
 
 LINE = 100  # [character]
 LONGEST_PERIOD = 64  # of a pattern that is folded [layer]
@@ -52,6 +53,7 @@ def blocks_of(model):
     names = _names(different, pattern)
     parts = {name: _plain(_base(part), part, names, part) for part, name in names.items()}
     found = {BLOCKS_KEY: VERSION, **_fields(model, names)}
+    found["name"] = visible(model.name)
     blocks = _entries(pattern, different, names)
     return found | ({"parts": parts} if parts else {}) | {"blocks": blocks}
 

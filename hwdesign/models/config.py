@@ -67,6 +67,7 @@ WRAPPED = re.compile(
 )  # keys of a wrapper that hold for the model inside it
 ALIKE = 0.85  # how near a misspelt key is to the right one
 TYPED = 200  # keys that are looked at for it
+DISPUTED = "class and published configs of this type disagree without it"
 MOST_KEYS = 100_000
 POOLED = "config_sentence_transformers.json"  # beside the config of an embedding model
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.A)
@@ -221,7 +222,8 @@ def _likeness(key, known):
 
 
 def _alike(key, known):
-    """Whether two keys differ by a slip of the hand: a letter or two in a long name.
+    """Whether two keys differ by a slip of the hand: two letters exchanged, or a letter or two in a
+    long name.
 
     Letters that stand in one of them alone have no partner, so many of them settle it at once.
     """
@@ -230,6 +232,11 @@ def _alike(key, known):
         1 - ALIKE
     ):
         return False
+    exchanged = [i for i, (a, b) in enumerate(zip(key, known, strict=False)) if a != b]
+    if len(key) == len(known) and len(exchanged) == 2:
+        i, j = exchanged
+        if j == i + 1 and key[i] + key[j] == known[j] + known[i]:
+            return True
     return _likeness(key, known) >= ALIKE
 
 
@@ -473,7 +480,9 @@ def _model(values, name, *, sidecar=None, pooled=False):
                 f"config keys {odd[0]!r} and {where + odd[0]!r} contradict each other: give "
                 "one, or the same value"
             )
-    read = Reader(values, where, DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {}))
+    disputed = {key for key, kinds in GIVEN.items() if own in kinds}  # of another type's class
+    known = DEFAULTS.get(kind, {}) | DEFAULTS.get(own, {})
+    read = Reader(values, where, {k: v for k, v in known.items() if k not in disputed})
     read.outer = outer
     return _built(outer, read, name, kind, own, sidecar=sidecar, pooled=pooled)
 
@@ -498,7 +507,11 @@ def _unknown(key, kind, values):
 def _built(outer, read, name, kind, own, *, sidecar=None, pooled=False):
     """The model that a reader makes of a config."""
     for key in (key for key, kinds in GIVEN.items() if own in kinds):
-        read.given(key, "class and published configs of this type disagree without it")
+        read.given(key, DISPUTED)
+        if (
+            key.endswith("_types") and read.raw(key)[1] is None
+        ):  # null is what the class makes of it
+            raise read.complain(key, f"a list: {DISPUTED}")
     headed, apart = checkpoint.head(outer, read, pooled=pooled)
     hidden = read.integer("hidden_size", "n_embd", "d_model", "n_embed")
     specific = READERS[kind](read, hidden, kind)

@@ -211,7 +211,6 @@ GIVEN = {
         "qwen3_vl_text",
         "glm4v",
         "glm4v_text",
-        "starcoder2",
     ),
     "layer_types": ("cwm", "granite_swa"),
 }

@@ -48,13 +48,12 @@ def _qwen(read, hidden, kind):
 
 def _chatglm(read, hidden, kind):
     """ChatGLM2 and 3 and the first GLM-4: multi-query groups, and norms of either kind."""
-    for key, other in (("vocab_size", "padded_vocab_size"), ("num_hidden_layers", "num_layers")):
-        if read.raw(key)[1] is None and read.raw(other)[1] is not None:
-            read.values = {**read.values, key: read.values[other]}
+    if read.raw("vocab_size")[1] is None and read.raw("padded_vocab_size")[1] is not None:
+        read.values = {**read.values, "vocab_size": read.values["padded_vocab_size"]}
     if read.raw("padded_vocab_size")[1] is not None:
         reading.only(read, {"padded_vocab_size": read.integer("vocab_size")})
     reading.only(read, {"prefix_projection": False, "pre_seq_len": 0})
-    read.used.update(("num_layers", "apply_residual_connection_post_layernorm"))
+    read.used.add("apply_residual_connection_post_layernorm")
     heads, kv = read.integer("num_attention_heads"), None
     reading.only(read, {"kv_channels": hidden // heads})
     if read.flag("multi_query_attention"):

@@ -38,6 +38,7 @@ ONLY = {
     "apertus1p5_text": {"hidden_act": "xielu"},
     "aria_text": {"mlp_bias": False},
 }
+FLINT_DENSE = [0, 1]  # layers of flint without experts where nothing else is said
 MUSE = ("layer_rope_theta", "qk_scale_factor", "output_multiplier", "residual_gate_temperature")
 
 
@@ -137,7 +138,8 @@ def _windowed_experts(read, hidden, kind):
     moe = reading.experts(read, shared_width=shared, router_correction=kind == "kolibri1")
     if kind == "kolibri1":
         return {"blocks": reading.blocks(mixers, [moe] * layers, norms=4)}
-    dense = set(read.items("mlp_only_layers", int, "layer numbers") or [])
+    dense = read.items("mlp_only_layers", int, "layer numbers")
+    dense = set(FLINT_DENSE if dense is None else dense)  # null as a missing key
     if not dense <= set(range(layers)):
         raise read.complain("mlp_only_layers", f"layer numbers from 0 to {layers - 1}")
     step = read.integer("decoder_sparse_step", default=1)
@@ -265,9 +267,10 @@ def _mpt(read, hidden, kind):
 def _older(read, hidden, kind):
     """Blocks with biases everywhere and no gate."""
     read.used.update(("scale_embedding", "layerdrop", "activation_dropout"))
-    heads = read.integer("num_attention_heads", "n_head", "attention_heads")
+    names = "num_attention_heads", "n_head", "attention_heads"
+    heads = read.integer(*names)
     if hidden % heads:
-        raise read.complain("num_attention_heads", f"a divisor of {hidden}")
+        raise read.complain(read.raw(*names)[0], f"a divisor of the hidden size {hidden}")
     shape = {"num_heads": heads, "num_kv_heads": heads, "head_dim": hidden // heads}
     mixer = SelfAttention(**shape, qkv_bias=True, out_bias=True)
     width = 4 * hidden
@@ -323,7 +326,7 @@ DEFAULTS = {
     "ministral": {"num_key_value_heads": 8, "sliding_window": 4096},
     "emu3_text_model": {"num_key_value_heads": 8},
     "glm_ocr_text": {"num_key_value_heads": 8},
-    "helium": {"head_dim": 128},
+    "helium": {"num_key_value_heads": 20, "head_dim": 128},
     "cosmos3_edge_text": {"num_key_value_heads": 8, "head_dim": 128},
     "muse_glimmer_text": {"num_key_value_heads": 2, "head_dim": 128, "sliding_window": 2048},
     "muse_spark_text": {"num_key_value_heads": 16, "head_dim": 64, "sliding_window": 2048},
@@ -336,7 +339,7 @@ DEFAULTS = {
         "num_key_value_heads": 4,
         "head_dim": 128,
         "sliding_window": 513,
-        "mlp_only_layers": [0, 1],
+        "mlp_only_layers": FLINT_DENSE,
     },
     "kolibri1": {"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 513},
     "lara_mini": {

@@ -53,6 +53,8 @@ def _llama4(read, hidden, kind):
     step = read.integer("interleave_moe_layer_step")
     sparse = read.items("moe_layers", int, "layer numbers")
     sparse = range(step - 1, layers, step) if sparse is None else sparse
+    if not set(sparse) <= set(range(layers)):
+        raise read.complain("moe_layers", f"layer numbers from 0 to {layers - 1}")
     width = read.integer("intermediate_size")
     moe = reading.experts(read, "intermediate_size", shared_width=width)
     dense = DenseFFN(width=read.integer("intermediate_size_mlp"))

@@ -100,9 +100,10 @@ def _minimax_m3(read, hidden, kind):
     reading.only(read, {"qk_norm_type": "per_head"})
     reading.only(read, {"use_routing_bias": True})
     read.used.update(("use_gemma_norm", "num_mtp_modules"))
+    heads = read.integer("num_attention_heads")
     shape = {
-        "num_heads": read.integer("num_attention_heads"),
-        "num_kv_heads": read.integer("num_key_value_heads"),
+        "num_heads": heads,
+        "num_kv_heads": reading.divisor(read, heads, "num_attention_heads", "num_key_value_heads"),
         "head_dim": read.integer("head_dim", default=128),
         "qk_norm": "head",
     }

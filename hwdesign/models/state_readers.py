@@ -34,10 +34,10 @@ def _qwen_next(read, hidden, kind):
     layers = reading.layers(read)
     reading.only(read, {"attn_output_gate": True})
     read.used.add("output_gate_type")  # its activation
-    bias = read.flag("attention_bias")
+    bias, heads = read.flag("attention_bias"), read.integer("num_attention_heads")
     attention = SelfAttention(
-        num_heads=read.integer("num_attention_heads"),
-        num_kv_heads=read.integer("num_key_value_heads"),
+        num_heads=heads,
+        num_kv_heads=reading.divisor(read, heads, "num_attention_heads", "num_key_value_heads"),
         head_dim=read.integer("head_dim", default=256),
         qkv_bias=bias,
         out_bias=bias,

@@ -577,9 +577,12 @@ class AttentionRun(Run):
         of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
-        seen = {"causal": outside is None, "window": window}
-        reach = self.context if outside is None else np.asarray(max(outside, 1), float)
-        flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
+        if outside is None:
+            reach, seen = self.context, {"causal": True, "window": window}
+            flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
+        else:  # each query sees them all, and there may be fewer of them than queries
+            reach = np.asarray(max(outside, 1), float)
+            flops = self.new_tokens * attention_flops(1, reach, heads, key, value)
         if window:
             reach = np.minimum(self.context, window + self.new_tokens - 1)
         read = cache_read_bytes(reach, cached, 1.0)
