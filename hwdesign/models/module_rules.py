@@ -21,7 +21,8 @@ from hwdesign.models.module_names import OUTSIDE
 UNTOUCHED = re.compile(
     r"lm_head|^head$|embed|norm|gate\W*$|gate\W|router|conv|bias|visual|vision|image|audio|altup|"
     r"talker|projector|mtp|nextn|eh_proj|shared_head|indexer|score|classifier|laurel|per_layer|"
-    r"A_log|rotary|inv_freq|hyper_connection|\bhc_|mapping_proj|weights_proj|attn_m[hq]a$|fused_\w+_a_proj",
+    r"A_log|rotary|inv_freq|hyper_connection|\bhc_|mapping_proj|weights_proj|attn_m[hq]a$|"
+    r"fused_\w+_a_proj",
     re.I,
 )
 LISTS = (
