@@ -105,13 +105,42 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "num_kv_shared_layers": (0, 1),
     },
     **dict.fromkeys(("glm5_next", "glm5_next_text"), {"qk_rope_head_dim": (), "head_dim": (), "qk_head_dim": ()}),
+    "gpt_neo": {
+        "num_heads": lambda draw, found: draw.heads, "attention_layers": (), "num_hidden_layers": (),
+        "attention_types": lambda draw, found: [[["global"], 1], [["local"], draw.layers - 1]],
+    },
+    "chameleon": {"vocabulary_map": ({"<image>": 4},), "vq_config": ()},
+    "mistral_large4": {"kv_source_layers": (), "qk_head_dim": (), "head_dim": ()},
+    "dots3_note_text": {"head_dim": (), "q_lora_rank": (64, 96)},
+    "deepseek_ocr2_text": {
+        "mlp_layer_types": lambda draw, found: [draw.rng.choice(("dense", "sparse")) for _ in range(draw.layers)],
+        "num_experts_per_tok": (1, 2, 4), "head_dim": (),
+    },
+    "hrm_text": {
+        "num_layers_per_stack": (), "H_cycles": (1, 2, 3), "L_cycles": (1, 2, 3, 4), "L_bp_cycles": (),
+        "num_hidden_layers": lambda draw, found: draw.layers,
+    },
+    "dory": {
+        "n_input_layers": lambda draw, found: draw.rng.randint(0, draw.layers // 2),
+        "n_output_layers": lambda draw, found: draw.rng.randint(0, draw.layers // 2),
+        "n_recurrent_layers": lambda draw, found: draw.layers - found["n_input_layers"] - found["n_output_layers"],
+        "layer_types": lambda draw, found: [
+            draw.rng.choice(("full_attention", "sliding_attention")) for _ in range(draw.layers)
+        ],
+    },
     "dots1": {"n_shared_experts": (0, 1, 2)},
     **dict.fromkeys(("minimax", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), {"sliding_window": ()}),
 }
 # Types that are not built -> why.
 UNBUILT = {"gemma3n": "its tower needs a further package; gemma3n_text is its text part"}
 # Type -> why the windows of its caches are not compared.
-WINDOWS = {"nemotron_h": "vLLM and SGLang apply sliding_window, transformers does not"}
+WINDOWS = {
+    "nemotron_h": "vLLM and SGLang apply sliding_window, transformers does not",
+    "gpt_neo": "transformers keeps all tokens in its caches and masks those outside a window",
+    "dory": "transformers adds the caches of further loops when it runs",
+}
+# Type of a text part -> (type of a wrapper that does not say what its part is, the key that it stands under).
+WRAPPERS = {"voxtral_realtime_text": ("voxtral_realtime", "text_config")}
 
 
 def _zero_experts(cfg):
@@ -181,6 +210,8 @@ class Case:
                 small[tower] = {"model_type": there.model_type, **short}
         if self.outer == "muse_spark":  # its towers list their layers and fit the text part
             small = {"audio_config": {"out_hidden_size": inner.get("hidden_size", self.default["hidden_size"])}}
+        if self.outer == "molmo2":  # whose adapter names layers of its tower
+            small = {}
         if self.outer == "granite4_vision":
             small["deepstack_layer_map"] = []
         return self.cls(**{self.key: inner}, **small, **tied)
@@ -230,6 +261,8 @@ class Case:
 
 def wrapper_of(kind):
     """(type whose config holds a text part of a type, the key that it stands under); without one itself and None."""
+    if kind in WRAPPERS:
+        return WRAPPERS[kind]
     for outer in (kind.removesuffix("_text"), *CONFIG_MAPPING_NAMES):
         if outer in CONFIG_MAPPING_NAMES:
             for key, sub in getattr(CONFIG_MAPPING[outer], "sub_configs", {}).items():
@@ -248,10 +281,10 @@ def build(cfg):
         model = auto.from_config(cfg)
     model.tie_weights()
     words = ("language_model", "text_", "lm_head")
-    towers = any("language_model." in name or "text_layers." in name for name, _ in model.named_parameters())
+    towers = any(re.search(r"language_model\.|text_layers\.|text_model\.", name) for name, _ in model.named_parameters())
 
     def inside(name):
-        return "embed_tokens_extend" not in name and (not towers or any(word in name for word in words))
+        return not re.search("embed_tokens_extend|vqmodel", name) and (not towers or any(word in name for word in words))
 
     seen, total, other = set(), 0, set()
     for name, weight in model.named_parameters():

@@ -17,6 +17,7 @@ from hwdesign.models import (
     hybrid_readers,
     mixed_readers,
     newer_readers,
+    rarer_readers,
     reading,
     shared_cache_readers,
     sparse_readers,
@@ -166,6 +167,7 @@ FAMILIES = (
     shared_cache_readers,
     newer_readers,
     engine_readers,
+    rarer_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

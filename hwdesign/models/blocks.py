@@ -259,7 +259,8 @@ class LatentAttention(Mixer):
 
     `q_rank` is None where queries are not compressed, `rope_dim` 0 where a token leaves the latent
     alone. `output_gate` says whether each element of the output has a gate, `head_gate` whether
-    each head has one. With an `indexer` a query sees the tokens that it picks.
+    each head has one. With an `indexer` a query sees the tokens that it picks; its own queries are
+    made from the compressed ones, or from the hidden vector.
 
     Examples
     --------
@@ -289,8 +290,6 @@ class LatentAttention(Mixer):
             self, sizes=sizes, counts=("rope_dim",), none=("q_rank", "window"), flags=flags
         )
         instance("indexer", self.indexer, Indexer | None, "an Indexer or None")
-        if self.indexer and not self.indexer.shared and self.q_rank is None:
-            raise ValueError("q_rank must be given, since an indexer takes it, got None")
 
     @property
     def kind(self):
@@ -339,7 +338,7 @@ class LatentAttention(Mixer):
         out += [vector("kv norm", "norm", self.kv_rank)]
         if gates := self.num_heads * self.gate_size:
             out += linear("attention gate", "attention", gates, hidden)
-        out += self.indexer.weights(hidden, self.q_rank) if self.indexer else []
+        out += self.indexer.weights(hidden, self.q_rank or hidden) if self.indexer else []
         return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
 
     def operations(self, run):
@@ -362,7 +361,7 @@ class LatentAttention(Mixer):
         if gates := heads * self.gate_size:
             run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
-        window, kind = sparse(self, run, self.q_rank)
+        window, kind = sparse(self, run, self.q_rank or run.hidden)
         run.attend(
             heads=heads,
             kv_heads=1,
@@ -656,7 +655,8 @@ class MoE(FeedForward):
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """One layer: a mixer (attention, Mamba-2 or None), a feed-forward part or None, and its norms;
-    `residual` is what joins it to the others where that is more than a sum.
+    `residual` is what joins it to the others where that is more than a sum. A `repeated` block runs
+    once more with the weights of an earlier one, which are stored there.
 
     Examples
     --------
@@ -670,13 +670,14 @@ class Block:
     norm_bias: bool = False
     scalars: int = 0  # numbers that scale the output of the layer
     residual: Residual | None = None
+    repeated: bool = False
 
     def __post_init__(self):
         kinds = "HyperConnections, AttentionResidual or None"
         instance("residual", self.residual, Residual | None, kinds)
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
-        check_fields(self, counts=("norms", "scalars"), flags=("norm_bias",))
+        check_fields(self, counts=("norms", "scalars"), flags=("norm_bias", "repeated"))
         for part in self.parts:
             for name in part.sizes:
                 choice("size", name, SIZE_NAMES)
@@ -701,4 +702,5 @@ class Block:
         out = [w for part in self.parts for w in part.weights(hidden)]
         out += self.residual.weights(hidden) if self.residual else []
         out += [vector("layer scalar", "norm", self.scalars)] if self.scalars else []
-        return out + [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms
+        out += [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms
+        return [replace(weight, stored=0) for weight in out] if self.repeated else out
