@@ -55,6 +55,7 @@ COLUMNS = ("model_type", "transformers", "torch", *OUTCOMES, "failed_there", "ke
 BUFFERS = {  # what transformers registers as buffers and checkpoints store as tensors, name -> what it is
     "e_score_correction_bias": "router correction",
     "expert_bias": "router correction",
+    "balancing_biases": "router correction",
     "layer_scalar": "scale of a layer",
 }
 CONSTANTS = {  # buffers that hold constants or integers, which are no parameters
@@ -111,11 +112,38 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
     },
     "chameleon": {"vocabulary_map": ({"<image>": 4},), "vq_config": ()},
     "mistral_large4": {"kv_source_layers": (), "qk_head_dim": (), "head_dim": ()},
-    "dots3_note_text": {"head_dim": (), "q_lora_rank": (64, 96)},
-    "deepseek_ocr2_text": {
-        "mlp_layer_types": lambda draw, found: [draw.rng.choice(("dense", "sparse")) for _ in range(draw.layers)],
-        "num_experts_per_tok": (1, 2, 4), "head_dim": (),
+    **dict.fromkeys(("dots3_note", "dots3_note_text"), {"head_dim": (), "q_lora_rank": (64, 96)}),
+    "recurrent_gemma": {
+        "lru_width": lambda draw, found: draw.heads * draw.rng.choice((16, 24, 32)), "head_dim": (),
+        "block_types": lambda draw, found: [draw.rng.choice(("recurrent", "attention")) for _ in range(draw.rng.randint(1, 4))],
     },
+    "jetmoe": {"num_attention_heads": ()},
+    "zaya": {
+        "num_experts_per_tok": (), "sliding_window": (8, 128),
+        "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
+    },
+    "axk2": {"head_dim": (), "qk_head_dim": ()},
+    "ernie4_5_vl_moe_text": {
+        "moe_intermediate_size": lambda draw, found: [draw.rng.choice((32, 64, 96)), draw.rng.choice((32, 64))],
+    },
+    "zamba": {
+        "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
+        "attention_hidden_size": lambda draw, found: 2 * found["hidden_size"],
+        "attention_head_dim": lambda draw, found: 2 * found["hidden_size"] // draw.heads,
+    },
+    "zamba2": {
+        "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
+        **dict.fromkeys(("attention_hidden_size", "attention_head_dim", "mamba_headdim", "kv_channels"), ()),
+        **dict.fromkeys(("num_query_groups", "hybrid_layer_ids"), ()),
+        "n_mamba_heads": (2, 4, 8), "num_mem_blocks": (1, 2),
+    },
+    **dict.fromkeys(
+        ("deepseek_ocr2", "deepseek_ocr2_text"),
+        {
+            "mlp_layer_types": lambda draw, found: [draw.rng.choice(("dense", "sparse")) for _ in range(draw.layers)],
+            "num_experts_per_tok": (1, 2, 4), "head_dim": (),
+        },
+    ),
     "hrm_text": {
         "num_layers_per_stack": (), "H_cycles": (1, 2, 3), "L_cycles": (1, 2, 3, 4), "L_bp_cycles": (),
         "num_hidden_layers": lambda draw, found: draw.layers,
@@ -213,7 +241,7 @@ class Case:
         if self.outer == "molmo2":  # whose adapter names layers of its tower
             small = {}
         if self.outer == "granite4_vision":
-            small["deepstack_layer_map"] = []
+            small |= {"deepstack_layer_map": [], "downsample_rate": "4/8"}
         return self.cls(**{self.key: inner}, **small, **tied)
 
     def spellings(self, cfg, rng):

@@ -22,7 +22,7 @@ ORDER = [
     "formulas.number_formats", "formulas.quantization", "formulas.frontier",
     "catalogue.precision", "catalogue.device", "catalogue.engine", "catalogue.published",
     "models.parts", "models.indexer", "models.residual", "models.blocks", "models.mamba", "models.linear",
-    "models.compressed", "models.shared_cache", "models.model", "models.reading",
+    "models.compressed", "models.shared_cache", "models.rarer_blocks", "models.model", "models.reading",
     "models.dense_readers", "models.expert_readers", "models.gpt_readers", "models.mixed_readers",
     "models.sparse_readers", "models.state_readers", "models.hybrid_readers", "models.shared_cache_readers",
     "models.newer_readers", "models.engine_readers", "models.further_readers", "models.rarer_readers",

@@ -140,13 +140,18 @@ class SelfAttention(Mixer):
         heads = {"query_heads": self.num_heads, "key_value_heads": self.num_kv_heads}
         return heads | {"indexer_heads": self.indexer and self.indexer.num_heads}
 
+    def taken(self, hidden):
+        """Width of what queries, keys and values are made from, for a hidden size [element]."""
+        return hidden
+
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         value = self.num_kv_heads * self.value_size if self.value_weight else 0
-        out = linear("qkv", "attention", query + key + value, hidden, self.qkv_bias)
+        taken, bias = self.taken(hidden), self.qkv_bias
+        out = linear("qkv", "attention", query + key + value, taken, bias)
         if self.output_gate:
-            out += linear("attention gate", "attention", self.gate_width, hidden, self.qkv_bias)
+            out += linear("attention gate", "attention", self.gate_width, taken, bias)
         out += self.indexer.weights(hidden, hidden) if self.indexer else []
         merged = self.num_heads * self.value_size
         out += linear("attention output", "attention", hidden, merged, self.out_bias)
@@ -162,7 +167,7 @@ class SelfAttention(Mixer):
         key, value = self.head_dim, self.value_size
         width = (heads + kv_heads) * key + kv_heads * value * self.value_weight
         width += heads * self.gate_width // self.num_heads
-        run.gemm("qkv", run.tokens, width, run.hidden, "attention")
+        run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
         window, kind = sparse(self, run, run.hidden)
@@ -489,7 +494,9 @@ class MoE(FeedForward):
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
     With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
     turned back into them; `latent_norm` is a norm of them. `image_correction` is a second
-    correction of the router, for tokens of images.
+    correction of the router, for tokens of images; with an `image_width` such tokens have a router
+    and as many experts of their own, which tokens of text do not use. A router with a
+    `router_width` works on vectors of that size, through two layers with biases.
 
     Examples
     --------
@@ -511,12 +518,14 @@ class MoE(FeedForward):
     latent: int = 0  # [element]
     latent_norm: bool = False
     image_correction: bool = False
+    image_width: int = 0  # [element]
+    router_width: int = 0  # [element]
 
     routed = True
 
     def __post_init__(self):
         sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
-        counts = (*counts, "latent")
+        counts = (*counts, "latent", "image_width", "router_width")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
         flags = (*flags, "latent_norm", "image_correction")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
@@ -539,9 +548,9 @@ class MoE(FeedForward):
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = linear("router", "router", self.choices, hidden, self.router_bias)
-        if self.router_correction:
-            out.append(vector("router correction", "router", self.choices))
+        out = self._router(hidden)
+        if self.image_width:
+            out += self._images(hidden)
         if self.image_correction:
             out.append(vector("router correction of images", "router", self.choices))
         if self.router_scale:
@@ -561,6 +570,25 @@ class MoE(FeedForward):
         return out + (
             linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
         )
+
+    def _router(self, hidden):
+        """Weights of the router, as a list."""
+        width, out = self.router_width, []
+        if width:
+            out += linear("router down", "router", width, hidden, True)
+            out += [vector("router norm", "norm", width)]
+            out += 2 * linear("router layer", "router", width, width, True)
+        out += linear("router", "router", self.choices, width or hidden, self.router_bias)
+        if self.router_correction:
+            out.append(vector("router correction", "router", self.choices))
+        return out
+
+    def _images(self, hidden):
+        """Weights of router and experts for tokens of images, which no token of text uses."""
+        names = "image expert up", "image expert down", "experts"
+        shape = (self.image_width, hidden, self.gated, self.bias)
+        out = feed_forward(*names, *shape, stored=self.num_experts, used=0)
+        return out + [replace(weight, used=0) for weight in self._router(hidden)]
 
     @property
     def sizes(self):
@@ -582,7 +610,15 @@ class MoE(FeedForward):
         pairs = run.here * self.used / ep
         ranks = expert_ranks(self.used, self.num_experts, ep)
         arrive = run.here if run.owners == 1 else run.here * ranks / ep
-        run.gemm("router", run.mine, self.choices, run.hidden, "router")
+        if self.router_width:
+            run.gemm("router down", run.mine, self.router_width, run.hidden, "router")
+            run.gemm("router layer", run.mine, self.router_width, self.router_width, "router", 2.0)
+        made = self.router_width or run.hidden
+        run.gemm("router", run.mine, self.choices, made, "router")
+        if self.image_width:
+            each = (self.gate + 1) * _share(self.image_width, run.plan.tp) * run.hidden
+            run.hold("experts", local * each)
+            run.hold("router", self.choices * run.hidden)
         inside = self.latent or run.hidden
         if self.latent:
             run.gemm("latent down", run.mine, self.latent, run.hidden, "shared experts")

@@ -75,8 +75,8 @@ def _gptj(read, hidden, kind):
 
 
 def _opt(read, hidden, kind):
-    """Learned positions, two rows more than the context is long; embeddings narrower than the hidden
-    size, as of OPT-350m, are projected to it and back.
+    """Learned positions, two rows more than the context is long; embeddings narrower than the
+    hidden size, as those of OPT-350m, are projected to it and back.
     """
     before = read.flag("do_layer_norm_before", default=True)
     ends = not read.flag("_remove_final_layer_norm") and before

@@ -136,6 +136,75 @@ class AttentionResidual(Residual):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GatedNorms(Residual):
+    """`gates` of the norms of a block scale each element of what they return by a gate that two
+    matrices of a low `rank` make of it.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in GatedNorms(rank=16, gates=2).weights(64))
+    4096
+    """
+
+    rank: int  # [element]
+    gates: int = 2
+
+    def __post_init__(self):
+        check_fields(self, sizes=("rank",), whole=("gates",))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        one = linear("norm gate down", PART, self.rank, hidden)
+        return self.gates * [*one, *linear("norm gate up", PART, hidden, self.rank)]
+
+    def operations(self, run):
+        """Adds the gates of one layer, which every GPU works out for itself."""
+        run.gemm("norm gate down", run.tokens, self.rank, run.hidden, PART, float(self.gates))
+        run.gemm("norm gate up", run.tokens, run.hidden, self.rank, PART, float(self.gates))
+        run.small(self.gates, run.tokens * run.hidden)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedInput(Residual):
+    """What a shared block returns is projected before a block adds it to what it takes in. The
+    shared block has adapters of a low `rank` for this place: from the hidden size to the `width` of
+    its feed-forward part, and `attention_adapters` from twice the hidden size to as much; 0 where
+    there are none.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in SharedInput().weights(64))
+    4096
+    """
+
+    rank: int = 0  # [element]
+    width: int = 0  # [element]
+    attention_adapters: int = 0
+
+    def __post_init__(self):
+        check_fields(self, counts=("rank", "width", "attention_adapters"))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        out = linear("shared input", PART, hidden, hidden)
+        if self.rank and self.width:
+            out += linear("adapter down", PART, self.rank, hidden)
+            out += linear("adapter up", PART, self.width, self.rank)
+        if self.rank and self.attention_adapters:
+            one = linear("attention adapter down", PART, self.rank, 2 * hidden)
+            one += linear("attention adapter up", PART, 2 * hidden, self.rank)
+            out += self.attention_adapters * one
+        return out
+
+    def operations(self, run):
+        """Adds the projection and the adapters of one layer, which every GPU works out for
+        itself.
+        """
+        for weight in self.weights(run.hidden):
+            run.gemm(weight.name, run.tokens, weight.n, weight.k, PART)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerLayerInputs(Residual):
     """A vector of `width` for each token and each layer, from a table and from the embedding, which
     a gate lets into the layer's output.
