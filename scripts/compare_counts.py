@@ -112,7 +112,7 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
     },
     "chameleon": {"vocabulary_map": ({"<image>": 4},), "vq_config": ()},
     "mistral_large4": {"kv_source_layers": (), "qk_head_dim": (), "head_dim": ()},
-    **dict.fromkeys(("dots3_note", "dots3_note_text"), {"head_dim": (), "q_lora_rank": (64, 96)}),
+    "dots3_note_text": {"head_dim": (), "q_lora_rank": (64, 96)},
     "recurrent_gemma": {
         "lru_width": lambda draw, found: draw.heads * draw.rng.choice((16, 24, 32)), "head_dim": (),
         "block_types": lambda draw, found: [draw.rng.choice(("recurrent", "attention")) for _ in range(draw.rng.randint(1, 4))],
@@ -123,19 +123,31 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
     },
     "axk2": {"head_dim": (), "qk_head_dim": ()},
-    "ernie4_5_vl_moe_text": {
-        "moe_intermediate_size": lambda draw, found: [draw.rng.choice((32, 64, 96)), draw.rng.choice((32, 64))],
-    },
+    **dict.fromkeys(
+        ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"),
+        {
+            "moe_intermediate_size": lambda draw, found: [draw.rng.choice((32, 64, 96)), draw.rng.choice((32, 64))],
+            "moe_num_experts": (8, 16, 32), "moe_k": (1, 2, 4),
+        },
+    ),
     "zamba": {
+        "tie_word_embeddings": (),
         "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
         "attention_hidden_size": lambda draw, found: 2 * found["hidden_size"],
         "attention_head_dim": lambda draw, found: 2 * found["hidden_size"] // draw.heads,
     },
+    **dict.fromkeys(
+        ("qwen4_exp", "qwen4_exp_text"),
+        {
+            "ple_layer_ids": (), "indexer_kv_heads": (1,), "indexer_n_heads": (2, 4, 8), "indexer_head_dim": (256, 512),
+            "indexer_budget": (64, 128), "indexer_compress_ratio": (4, 8), "number_of_conv_states": (), "hc_count": (2, 3, 4, 5),
+        },
+    ),
     "zamba2": {
         "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
         **dict.fromkeys(("attention_hidden_size", "attention_head_dim", "mamba_headdim", "kv_channels"), ()),
         **dict.fromkeys(("num_query_groups", "hybrid_layer_ids"), ()),
-        "n_mamba_heads": (2, 4, 8), "num_mem_blocks": (1, 2),
+        "n_mamba_heads": (2, 4, 8), "num_mem_blocks": (1, 2), "tie_word_embeddings": (), "mamba_ngroups": (1, 2),
     },
     **dict.fromkeys(
         ("deepseek_ocr2", "deepseek_ocr2_text"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
+from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import Mamba1
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import Weight, linear, vector
@@ -18,8 +19,9 @@ from hwdesign.models.rarer_blocks import (
     RoutedAttention,
     TwoInputAttention,
 )
-from hwdesign.models.residual import GatedNorms, SharedInput
+from hwdesign.models.residual import GatedNorms, LowRankConnections, SharedInput
 from hwdesign.models.sparse_readers import deepseek_experts, indexers
+from hwdesign.models.state_readers import delta_net
 
 FULL, SLIDING, INDEXED = "full_attention", "sliding_attention", "indexed_attention"
 
@@ -531,9 +533,9 @@ def _ernie_vl(read, hidden, kind):
     """
     layers = reading.layers(read)
     heads, kv, size = reading.heads(read, hidden)
-    bias = read.flag("use_bias")
-    shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
-    mixer = SelfAttention(**shape, qkv_bias=bias, out_bias=bias)
+    reading.only(read, {"use_bias": False})
+    read.used.add("moe_norm_min")
+    mixer = SelfAttention(num_heads=heads, num_kv_heads=kv, head_dim=size)
     widths = read.items("moe_intermediate_size", int, "two widths, for text and images")
     accepted = "a list of two widths, for text and images"
     if widths is None or len(widths) != 2 or not all(1 <= w <= reading.LIMIT for w in widths):
@@ -547,7 +549,7 @@ def _ernie_vl(read, hidden, kind):
         shared_width=widths[0] * read.integer("moe_num_shared_experts", default=2, least=0),
         router_correction=True,
     )
-    dense = DenseFFN(width=read.integer("intermediate_size"), bias=bias)
+    dense = DenseFFN(width=read.integer("intermediate_size"))
     sparse = reading.sparse_layers(read, layers, first=1)
     return {"blocks": reading.blocks([mixer] * layers, [moe if s else dense for s in sparse])}
 
@@ -566,6 +568,7 @@ def _zamba(read, hidden, kind):
     the embedding; Zamba2 has Mamba-2, one or several shared blocks in turn, and adapters.
     """
     _unquantized(read, "a shared block")
+    reading.only(read, {"tie_word_embeddings": True})  # else each layer has a block of its own
     layers = reading.layers(read)
     shared = reading.pattern(read, "layers_block_type", layers, HYBRID)
     if shared is None:
@@ -633,8 +636,8 @@ def _zamba2(read, hidden):
         state=read.integer("mamba_d_state", default=64),
         conv=read.integer("mamba_d_conv", default=4),
         bias=bias,
-        conv_bias=read.flag("use_conv_bias", default=True),
     )
+    reading.only(read, {"use_conv_bias": True})  # which transformers does not read
     width = read.integer("intermediate_size", default=4 * hidden)
     adapters = 3 * read.flag("use_shared_attention_adapter")
     rank = read.integer("adapter_rank", default=128)
@@ -644,6 +647,58 @@ def _zamba2(read, hidden):
 
 
 _ZAMBAS = {"zamba": _zamba1, "zamba2": _zamba2}
+
+
+def _qwen4(read, hidden, kind):
+    """Gated delta nets, and attention to tokens that an indexer picks by averages of keys;
+    hyper-connections of a low rank instead of norms.
+    """
+    layers = reading.layers(read)
+    if read.raw("ple_layer_ids")[1]:
+        raise read.complain("ple_layer_ids", "empty: tables of n-grams are not counted here")
+    read.used.update(key for key in read.values if key.startswith("ple_") or "ngram" in key)
+    read.used.update(("number_of_conv_states", "output_gate_type"))
+    heads, kv, size = reading.heads(read, hidden)
+    bias = read.flag("attention_bias")
+    reading.only(read, {"indexer_kv_heads": 1})
+    ratio = read.integer("indexer_compress_ratio")
+    budget = read.integer("indexer_budget")
+    if budget % ratio:
+        raise read.complain("indexer_budget", f"a multiple of indexer_compress_ratio {ratio}")
+    index = Indexer(
+        num_heads=read.integer("indexer_n_heads"),
+        head_dim=read.integer("indexer_head_dim"),
+        top_k=budget,
+        weighted=False,
+        averaged=ratio,
+    )
+    attention = SelfAttention(
+        num_heads=heads,
+        num_kv_heads=kv,
+        head_dim=size,
+        qkv_bias=bias,
+        out_bias=bias,
+        qk_norm="head",
+        output_gate="element",
+        indexer=index,
+    )
+    known = {"linear_attention": delta_net(read), INDEXED: attention, FULL: attention}
+    mixers = reading.pattern(read, "layer_types", layers, known)
+    every = read.integer("full_attention_interval", default=4)
+    if mixers is None:
+        names = [INDEXED if (i + 1) % every == 0 else "linear_attention" for i in range(layers)]
+        mixers = [known[name] for name in names]
+    shared = read.integer("shared_expert_intermediate_size", default=512)
+    moe = reading.experts(read, shared_width=shared, shared_gate=True)
+    streams = LowRankConnections(
+        streams=read.integer("hc_count", default=4, least=2),
+        rank=read.integer("hc_lowrank", default=320),
+    )
+    made = {"norms": 0, "residual": streams}
+    blocks = reading.blocks(mixers, [moe] * layers, **made)
+    return {"blocks": blocks, "final_norm": False, "closing": streams.head(hidden)}
+
+
 READERS = {
     "gpt_neo": _gpt_neo,
     "gpt_neox_japanese": _neox_japanese,
@@ -663,12 +718,13 @@ READERS = {
     "axk2": _axk2,
     "ernie4_5_vl_moe_text": _ernie_vl,
     **dict.fromkeys(_ZAMBAS, _zamba),
+    "qwen4_exp_text": _qwen4,
 }
 ALIASES = {
     "mistral_large4": "mistral_large4_text",
-    "dots3_note": "dots3_note_text",
     "deepseek_ocr2": "deepseek_ocr2_text",
     "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
+    "qwen4_exp": "qwen4_exp_text",
     "molmo2": "molmo2_text",
     "voxtral_realtime": "voxtral_realtime_text",
     **dict.fromkeys(("granite4_vision", "granite4_vision_text"), "granite"),
@@ -688,9 +744,11 @@ DEFAULTS = {
     },
     "dots3_note_text": {"index_n_heads": 64, "q_lora_rank": 1024},
     "dory": {"num_key_value_heads": 4, "head_dim": 256},
-    **dict.fromkeys(("recurrent_gemma", "jetmoe", "zamba", "zamba2"), _TIED),
+    **dict.fromkeys(("recurrent_gemma", "jetmoe", "zamba2"), _TIED),
+    "zamba": {"num_key_value_heads": 16, **_TIED},
     "ernie4_5_vl_moe_text": {"num_key_value_heads": 4, **_TIED},
     "zaya": {"num_key_value_heads": 2, "head_dim": 128, **_TIED},
+    "qwen4_exp_text": {"num_key_value_heads": 2, "head_dim": 256},
     "axk2": {"index_n_heads": 16, "q_lora_rank": 384},
 }
 GIVEN = {"sliding_window": ("voxtral_realtime", "voxtral_realtime_text")}

@@ -136,6 +136,45 @@ class AttentionResidual(Residual):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LowRankConnections(Residual):
+    """Several residual streams, which each of the two parts of a block takes in through a norm and
+    weights that two matrices of a low `rank` make, and to which one number a stream adds what the
+    part returns; the norms of the parts are among these.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in LowRankConnections(streams=4, rank=8).weights(64))
+    10752
+    """
+
+    streams: int
+    rank: int  # [element]
+
+    def __post_init__(self):
+        check_fields(self, whole=("streams",), sizes=("rank",))
+
+    def head(self, hidden):
+        """Weights that sum the streams after the last block [element]."""
+        wide = self.streams * hidden
+        out = [vector("stream norm", "norm", wide)]
+        out += linear("stream weights down", PART, self.rank, wide)
+        return (*out, *linear("stream weights up", PART, wide, self.rank))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        one = linear("stream injection", PART, self.streams, self.streams * hidden)
+        return 2 * [*self.head(hidden), *one]
+
+    def operations(self, run):
+        """Adds both connections of one layer, which every GPU works out for itself."""
+        wide = self.streams * run.hidden
+        down = self.rank + self.streams
+        run.gemm("stream weights down", run.tokens, down, wide, PART, 2.0)
+        run.gemm("stream weights up", run.tokens, wide, self.rank, PART, 2.0)
+        run.small(6, run.tokens * wide)  # norm, weights and sum of each part
+
+
+@dataclass(frozen=True, kw_only=True)
 class GatedNorms(Residual):
     """`gates` of the norms of a block scale each element of what they return by a gate that two
     matrices of a low `rank` make of it.
