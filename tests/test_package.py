@@ -25,7 +25,7 @@ ORDER = [
     "models.compressed", "models.shared_cache", "models.rarer_blocks", "models.model", "models.reading",
     "models.dense_readers", "models.expert_readers", "models.gpt_readers", "models.mixed_readers",
     "models.sparse_readers", "models.state_readers", "models.hybrid_readers", "models.shared_cache_readers",
-    "models.newer_readers", "models.engine_readers", "models.further_readers", "models.rarer_readers",
+    "models.newer_readers", "models.engine_readers", "models.further_readers", "models.rarer_readers", "models.own_kind_readers",
     "models.architectures", "models.nearest", "models.module_names", "models.module_rules", "models.compressed_tensors",
     "models.quantization_methods", "models.checkpoint",
     "models.blocks_file", "models.blocks_text", "models.config",

@@ -17,6 +17,7 @@ from hwdesign.models import (
     hybrid_readers,
     mixed_readers,
     newer_readers,
+    own_kind_readers,
     rarer_readers,
     reading,
     shared_cache_readers,
@@ -168,6 +169,7 @@ FAMILIES = (
     newer_readers,
     engine_readers,
     rarer_readers,
+    own_kind_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

@@ -171,16 +171,9 @@ class SelfAttention(Mixer):
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
         window, kind = sparse(self, run, run.hidden)
-        run.attend(
-            heads=heads,
-            kv_heads=kv_heads,
-            key=key,
-            value=value,
-            cached=kv_heads * (key + value),
-            output=heads * value,
-            window=window,
-            kind=kind,
-        )
+        sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
+        sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
+        run.attend(**sizes, window=window, kind=kind)
 
     def shards(self, attention, ffn):
         """The query heads' width."""
@@ -494,9 +487,7 @@ class MoE(FeedForward):
     Of `zero_experts`, which the router knows and nothing computes, a token takes its even share.
     With a `latent` the routed experts work on vectors of that size, made from the hidden ones and
     turned back into them; `latent_norm` is a norm of them. `image_correction` is a second
-    correction of the router, for tokens of images; with an `image_width` such tokens have a router
-    and as many experts of their own, which tokens of text do not use. A router with a
-    `router_width` works on vectors of that size, through two layers with biases.
+    correction of the router, for tokens of images.
 
     Examples
     --------
@@ -518,14 +509,12 @@ class MoE(FeedForward):
     latent: int = 0  # [element]
     latent_norm: bool = False
     image_correction: bool = False
-    image_width: int = 0  # [element]
-    router_width: int = 0  # [element]
 
     routed = True
 
     def __post_init__(self):
-        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
-        counts = (*counts, "latent", "image_width", "router_width")
+        sizes = ("num_experts", "top_k", "width")
+        counts = ("shared_width", "zero_experts", "latent")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
         flags = (*flags, "latent_norm", "image_correction")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
@@ -548,9 +537,7 @@ class MoE(FeedForward):
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = self._router(hidden)
-        if self.image_width:
-            out += self._images(hidden)
+        out = self.router_weights(hidden)
         if self.image_correction:
             out.append(vector("router correction of images", "router", self.choices))
         if self.router_scale:
@@ -571,24 +558,12 @@ class MoE(FeedForward):
             linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
         )
 
-    def _router(self, hidden):
+    def router_weights(self, hidden):
         """Weights of the router, as a list."""
-        width, out = self.router_width, []
-        if width:
-            out += linear("router down", "router", width, hidden, True)
-            out += [vector("router norm", "norm", width)]
-            out += 2 * linear("router layer", "router", width, width, True)
-        out += linear("router", "router", self.choices, width or hidden, self.router_bias)
+        out = linear("router", "router", self.choices, hidden, self.router_bias)
         if self.router_correction:
             out.append(vector("router correction", "router", self.choices))
         return out
-
-    def _images(self, hidden):
-        """Weights of router and experts for tokens of images, which no token of text uses."""
-        names = "image expert up", "image expert down", "experts"
-        shape = (self.image_width, hidden, self.gated, self.bias)
-        out = feed_forward(*names, *shape, stored=self.num_experts, used=0)
-        return out + [replace(weight, used=0) for weight in self._router(hidden)]
 
     @property
     def sizes(self):
@@ -610,15 +585,7 @@ class MoE(FeedForward):
         pairs = run.here * self.used / ep
         ranks = expert_ranks(self.used, self.num_experts, ep)
         arrive = run.here if run.owners == 1 else run.here * ranks / ep
-        if self.router_width:
-            run.gemm("router down", run.mine, self.router_width, run.hidden, "router")
-            run.gemm("router layer", run.mine, self.router_width, self.router_width, "router", 2.0)
-        made = self.router_width or run.hidden
-        run.gemm("router", run.mine, self.choices, made, "router")
-        if self.image_width:
-            each = (self.gate + 1) * _share(self.image_width, run.plan.tp) * run.hidden
-            run.hold("experts", local * each)
-            run.hold("router", self.choices * run.hidden)
+        self.router_operations(run)
         inside = self.latent or run.hidden
         if self.latent:
             run.gemm("latent down", run.mine, self.latent, run.hidden, "shared experts")
@@ -642,6 +609,10 @@ class MoE(FeedForward):
             sent = run.here / ep * copies * inside
             run.exchange("dispatch", sent, ep)
             run.exchange("combine", sent, ep)
+
+    def router_operations(self, run):
+        """Adds the products of the router."""
+        run.gemm("router", run.mine, self.choices, run.hidden, "router")
 
     def _shared(self, run):
         if self.shared_width:

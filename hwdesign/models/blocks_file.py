@@ -66,7 +66,7 @@ def kinds(accepted):
 
     >>> from hwdesign.models.parts import FeedForward
     >>> list(kinds(FeedForward | None))
-    ['dense_ffn', 'moe']
+    ['deep_router_moe', 'dense_ffn', 'image_moe', 'moe']
     """
     found, waiting = {}, [option for option in _options(accepted) if isinstance(option, type)]
     while waiting:

@@ -1,20 +1,22 @@
-"""Mixers of few models: attention that takes in two vectors, whose queries are routed or that
-convolves what it compares, latent attention with a gate beside its queries, and a gated linear
-recurrence.
+"""Parts of few models: attention that takes in two vectors, whose queries are routed or that
+convolves what it compares, latent attention with a gate beside its queries, a gated linear
+recurrence, and experts with a second set for images or a router of several layers.
 
 Sources: Zamba, arXiv 2405.16712; JetMoE, arXiv 2404.07413; compressed convolutional attention,
 arXiv 2510.04476; Griffin, arXiv 2402.19427; `modeling_zamba.py`, `modeling_jetmoe.py`,
-`modeling_zaya.py`, `modeling_axk2.py` and `modeling_recurrent_gemma.py` of transformers 5.24.
+`modeling_zaya.py`, `modeling_axk2.py`, `modeling_recurrent_gemma.py` and
+`modeling_ernie4_5_vl_moe.py` of transformers 5.24.
 """
 
 from dataclasses import dataclass, replace
 
 from hwdesign._check import check_fields
 from hwdesign.formulas.experts import distinct_experts
-from hwdesign.models.blocks import LatentAttention, SelfAttention
+from hwdesign.formulas.tiling import pad
+from hwdesign.models.blocks import LatentAttention, MoE, SelfAttention
 from hwdesign.models.indexer import picked
 from hwdesign.models.linear import StateMixer
-from hwdesign.models.parts import Weight, linear, vector
+from hwdesign.models.parts import Weight, feed_forward, linear, vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,3 +269,72 @@ class RecurrentUnit(StateMixer):
         run.gemm("linear in", run.tokens, 2 * inner, run.hidden, self.part)
         run.gemm("linear gates", run.tokens, 2 * inner, self.head_dim, self.part)
         self._finish(run, 4 * self.inner)  # decay, input and its scale, sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageMoE(MoE):
+    """A mixture of experts in which tokens of images have a router and as many experts of their
+    own, of `image_width`, which tokens of text do not use.
+
+    Examples
+    --------
+    >>> moe = ImageMoE(num_experts=4, top_k=1, width=32, image_width=16)
+    >>> sum(w.stored * w.elements for w in moe.weights(8)), sum(w.used for w in moe.weights(8))
+    (4672, 3)
+    """
+
+    image_width: int  # [element]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, sizes=("image_width",))
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        names = "image expert up", "image expert down", "experts"
+        shape = (self.image_width, hidden, self.gated, self.bias)
+        out = super().weights(hidden)
+        out += feed_forward(*names, *shape, stored=self.num_experts, used=0)
+        return out + [replace(weight, used=0) for weight in self.router_weights(hidden)]
+
+    def operations(self, run):
+        """Adds the operations on tokens of text; what those of images use is held."""
+        super().operations(run)
+        width = int(pad(self.image_width, run.plan.tp)) // run.plan.tp
+        local = self.num_experts // run.plan.ep
+        run.hold("experts", local * (self.gate + 1) * width * run.hidden)
+        run.hold("router", self.choices * run.hidden)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepRouterMoE(MoE):
+    """A mixture of experts whose router works on vectors of `router_width`: a projection, a norm,
+    two layers with biases and the choice.
+
+    Examples
+    --------
+    >>> moe = DeepRouterMoE(num_experts=4, top_k=1, width=32, router_width=16)
+    >>> [w.elements for w in moe.router_weights(8)]
+    [128, 16, 16, 256, 16, 256, 16, 64]
+    """
+
+    router_width: int  # [element]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, sizes=("router_width",))
+
+    def router_weights(self, hidden):
+        """Weights of the router, as a list."""
+        width = self.router_width
+        out = linear("router down", "router", width, hidden, True)
+        out.append(vector("router norm", "norm", width))
+        out += 2 * linear("router layer", "router", width, width, True)
+        return out + super().router_weights(width)
+
+    def router_operations(self, run):
+        """Adds the products of the router."""
+        width = self.router_width
+        run.gemm("router down", run.mine, width, run.hidden, "router")
+        run.gemm("router layer", run.mine, width, width, "router", 2.0)
+        run.gemm("router", run.mine, self.choices, width, "router")
