@@ -122,6 +122,12 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "num_experts_per_tok": (), "sliding_window": (8, 128),
         "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
     },
+    "inkling_text": {
+        "swa_num_attention_heads": lambda draw, found: draw.heads, "local_layer_ids": (), "number_of_conv_states": (),
+        "num_mtp_layers": (), "mtp_local_layer_ids": (), "unpadded_vocab_size": (300, 512), "n_shared_experts": (1, 2, 3),
+        "swa_num_key_value_heads": lambda draw, found: draw.rng.choice((1, draw.heads // 2, draw.heads)),
+        "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
+    },
     "axk2": {"head_dim": (), "qk_head_dim": ()},
     **dict.fromkeys(
         ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"),

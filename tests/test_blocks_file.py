@@ -36,8 +36,10 @@ from hwdesign.models.rarer_blocks import (
     ImageMoE,
     PairedLatentAttention,
     RecurrentUnit,
+    RelativeAttention,
     RoutedAttention,
     TwoInputAttention,
+    WeighedMoE,
 )  # fmt: skip
 from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention, SharedKeysAttention
 
@@ -138,6 +140,10 @@ MIXERS = [
                        indexer=INDEXER, conv=2, head_conv=3),
     ConvolvedAttention(**KV, value_dim=24, conv=2, head_conv=3),
     ConvolvedAttention(**KV, value_weight=False, conv=2, head_conv=3),
+    RelativeAttention(**KV, window=9, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, output_gate="head",
+                      indexer=INDEXER, conv=2, relative=3, extent=8, out_channels=64),
+    RelativeAttention(**KV, value_dim=24, conv=2, relative=3, extent=8, out_channels=64),
+    RelativeAttention(**KV, value_weight=False, conv=2, relative=3, extent=8, out_channels=64),
     RoutedAttention(num_heads=4, num_kv_heads=2, head_dim=16, window=9, num_experts=6, top_k=2),
     PairedLatentAttention(num_heads=4, q_rank=24, kv_rank=16, nope_dim=8, rope_dim=4, v_dim=12, bias=True, window=7,
                           indexer=INDEXER),
@@ -150,7 +156,8 @@ FEEDS = [
         image_correction=True),
     *(kind(num_experts=8, top_k=2, width=24, gated=False, bias=True, shared_width=32, shared_gate=True, router_bias=True,
            router_correction=True, router_scale=True, zero_experts=4, latent=16, latent_norm=True, image_correction=True, **more)
-      for kind, more in ((ImageMoE, {"image_width": 12}), (DeepRouterMoE, {"router_width": 10}))),
+      for kind, more in ((ImageMoE, {"image_width": 12}), (DeepRouterMoE, {"router_width": 10}),
+                         (WeighedMoE, {"shared_experts": 2}))),
 ]  # fmt: skip
 INPUTS = residual.PerLayerInputs(width=8)
 RESIDUALS = [residual.HyperConnections(streams=3, mixed=False), residual.AttentionResidual(), INPUTS,
@@ -362,6 +369,8 @@ def put(*path):
 
 
 EXPERT, ENTRY = ("parts", "experts"), ("blocks", 0, "blocks", 0)
+FEED_KINDS = "deep_router_moe, dense_ffn, image_moe, moe, weighed_moe"
+FEED_OR = FEED_KINDS.replace(", ", " or ")
 WRONG = [
     (put("hwdesign_blocks", 2), "'hwdesign_blocks' must be 1, the version of a file of blocks, got 2"),
     (put("hwdesign_blocks", True), "'hwdesign_blocks' must be 1, the version of a file of blocks, got True"),
@@ -389,8 +398,8 @@ WRONG = [
     (put("left_out", ["x", 1]), "'left_out[1]' must be text in one line, got 1"),
     (put("closing", [{"name": "a", "part": "norms", "n": 1}]), "'closing[0].part' must be one of embedding, "),
     (put("closing", [{"name": "a", "part": "norm", "n": -1}]), "'closing[0].n' must be at least 1, got -1"),
-    (put(*EXPERT, "kind", "moa"), "'parts.experts.kind' must be one of deep_router_moe, dense_ffn, image_moe, moe, got 'moa'; did you mean 'moe'?"),
-    (put(*EXPERT, "kind", ["moe"]), "'parts.experts.kind' must be one of deep_router_moe, dense_ffn, image_moe, moe, got ['moe']"),
+    (put(*EXPERT, "kind", "moa"), "'parts.experts.kind' must be one of " + FEED_KINDS + ", got 'moa'; did you mean 'moe'?"),
+    (put(*EXPERT, "kind", ["moe"]), "'parts.experts.kind' must be one of " + FEED_KINDS + ", got ['moe']"),
     (put(*EXPERT, "top_k", 241), "'parts.experts.top_k' must be at most the number of experts, got 241"),
     (put(*EXPERT, "topk", 8), "'parts.experts.topk' must be a key of moe, got 8; did you mean 'top_k'?"),
     (put(*EXPERT, "latent", -1), "'parts.experts.latent' must be >= 0, got -1"),
@@ -406,8 +415,8 @@ WRONG = [
     (put("parts", "mla", 1, 2), "'parts.mla.1' must be a key of latent_attention, which takes kind, num_heads, "),
     (put(*ENTRY, "mixer", "dleta"), "'blocks[0].blocks[0].mixer' must be an object or the name of a part or null, got 'dleta'"),
     (put(*ENTRY, "mixer", "dleta"), "got 'dleta'; did you mean 'delta'?"),
-    (put(*ENTRY, "ffn", "mla"), "'blocks[0].blocks[0].ffn' must be a part of kind deep_router_moe or dense_ffn or image_moe or moe, got 'mla'"),
-    (put(*ENTRY, "ffn", {"width": 8}), "'blocks[0].blocks[0].ffn.kind' must be one of deep_router_moe, dense_ffn, image_moe, moe, got nothing"),
+    (put(*ENTRY, "ffn", "mla"), "'blocks[0].blocks[0].ffn' must be a part of kind " + FEED_OR + ", got 'mla'"),
+    (put(*ENTRY, "ffn", {"width": 8}), "'blocks[0].blocks[0].ffn.kind' must be one of " + FEED_KINDS + ", got nothing"),
     (put(*ENTRY, "ffn", [8]), "'blocks[0].blocks[0].ffn' must be an object or the name of a part or null, got [8]"),
     (put(*ENTRY, "mixer", {"kind": "self_attention", "num_heads": 8, "num_kv_heads": 3, "head_dim": 8}),
      "'blocks[0].blocks[0].mixer.num_kv_heads' must be a divisor of num_heads, got 3"),

@@ -66,7 +66,7 @@ def kinds(accepted):
 
     >>> from hwdesign.models.parts import FeedForward
     >>> list(kinds(FeedForward | None))
-    ['deep_router_moe', 'dense_ffn', 'image_moe', 'moe']
+    ['deep_router_moe', 'dense_ffn', 'image_moe', 'moe', 'weighed_moe']
     """
     found, waiting = {}, [option for option in _options(accepted) if isinstance(option, type)]
     while waiting:

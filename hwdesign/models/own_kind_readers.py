@@ -18,8 +18,10 @@ from hwdesign.models.rarer_blocks import (
     ImageMoE,
     PairedLatentAttention,
     RecurrentUnit,
+    RelativeAttention,
     RoutedAttention,
     TwoInputAttention,
+    WeighedMoE,
 )
 from hwdesign.models.rarer_readers import FULL, INDEXED, divided, unquantized
 from hwdesign.models.residual import GatedNorms, LowRankConnections, SharedInput
@@ -310,7 +312,74 @@ def _qwen4(read, hidden, kind):
     return {"blocks": blocks, "final_norm": False, "closing": streams.head(hidden)}
 
 
+INKLING = {"hybrid": False, "hybrid_sliding": True}
+
+
+def _inkling(read, hidden, kind):
+    """Attention with learned biases by distance, in windows and in full, and short convolutions
+    behind each part; a router that weighs the shared experts, too.
+    """
+    layers = reading.layers(read)
+    reading.only(read, {"shared_expert_sink": True})
+    read.used.update(("number_of_conv_states", "logits_mup_width_multiplier", "route_scale"))
+    read.used.update(("log_scaling_alpha", "log_scaling_n_floor", "mtp_local_layer_ids"))
+    read.used.update(("chain_hidden_post_norm", "mtp_hidden_states_first", "rms_norm_eps_moe_gate"))
+    mixers = {near: _inkling_mixer(read, hidden, near) for near in (False, True)}
+    near = reading.pattern(read, "layer_types", layers, INKLING)
+    listed = read.items("local_layer_ids", int, "layer numbers")
+    if near is None:
+        near = [(i + 1) % 6 > 0 if listed is None else i in listed for i in range(layers)]
+    width = read.integer("intermediate_size")
+    inner, wide = read.optional("moe_intermediate_size"), read.optional("dense_intermediate_size")
+    if wide:  # then the other key is the width of an expert
+        inner, width = width, wide
+    many = read.integer("n_shared_experts", default=2)
+    count = read.integer("n_routed_experts", "num_experts", "num_local_experts")
+    moe = WeighedMoE(
+        num_experts=count,
+        top_k=read.integer("num_experts_per_tok", most=count),
+        width=inner or 3072,
+        shared_width=many * (inner or 3072),
+        shared_experts=many,
+        router_correction=True,  # which has no number for shared experts
+    )
+    first = read.integer("dense_mlp_idx", default=0, least=0)
+    sparse = reading.pattern(read, "mlp_layer_types", layers, {"dense": False, "sparse": True})
+    sparse = [i >= first for i in range(layers)] if sparse is None else sparse
+    dense = DenseFFN(width=width)
+    # One number scales a dense part.
+    blocks = [
+        Block(mixer=mixers[n], ffn=moe) if s else Block(mixer=mixers[n], ffn=dense, scalars=1)
+        for n, s in zip(near, sparse, strict=True)
+    ]
+    read.used.add("unpadded_vocab_size")  # the head has the other rows, too
+    return {"blocks": tuple(blocks), "embedding_norm": True}
+
+
+def _inkling_mixer(read, hidden, near):
+    """Attention of the layers with a window or of the others."""
+    start = "swa_" if near else ""
+    heads = read.integer(f"{start}num_attention_heads", default=64)
+    kv = read.integer(f"{start}num_key_value_heads", default=16 if near else 8)
+    if heads % kv:
+        raise read.complain(f"{start}num_key_value_heads", f"a divisor of {heads} heads")
+    window = read.integer("sliding_window_size", "sliding_window", default=512)
+    extent = read.integer("rel_extent", default=1024)
+    return RelativeAttention(
+        num_heads=heads,
+        num_kv_heads=kv,
+        head_dim=read.integer(f"{start}head_dim", default=128),
+        window=window if near else None,
+        qk_norm="head",
+        conv=read.integer("conv_kernel_size", "sconv_kernel_size", default=4),
+        relative=read.integer("d_rel", default=16),
+        extent=window if near else extent,
+        out_channels=hidden,
+    )
+
+
 READERS = {
+    "inkling_text": _inkling,
     "recurrent_gemma": _recurrent_gemma,
     "jetmoe": _jetmoe,
     "zaya": _zaya,

@@ -184,6 +184,65 @@ class ConvolvedAttention(SelfAttention):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RelativeAttention(SelfAttention):
+    """Attention whose scores get a bias by distance, up to an `extent` of tokens: each head makes
+    `relative` numbers that mix as many learned profiles. Keys and values pass a short convolution
+    over `conv` tokens, as do the outputs of both parts of the block, of `out_channels` each.
+
+    Examples
+    --------
+    >>> shape = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64}
+    >>> mixer = RelativeAttention(**shape, conv=4, relative=16, extent=1024, out_channels=512)
+    >>> mixer.state_elements
+    (0, 3840)
+    """
+
+    conv: int  # [token]
+    relative: int  # [element]
+    extent: int  # [token]
+    out_channels: int  # [element]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, sizes=("conv", "relative", "extent", "out_channels"))
+
+    @property
+    def kind(self):
+        """Its name, with the window if there is one."""
+        name = "relative attention"
+        return f"{name}, window {self.window}" if self.window else name
+
+    @property
+    def channels(self):
+        """Channels of all four convolutions [element]."""
+        return self.num_kv_heads * (self.head_dim + self.value_size) + 2 * self.out_channels
+
+    @property
+    def state_elements(self):
+        """(nothing, what the convolutions of the next token need) [element]."""
+        return 0, self.channels * (self.conv - 1)
+
+    def weights(self, hidden):
+        """Weights of the layer for a hidden size [element]."""
+        part = "attention"
+        out = super().weights(hidden)
+        out += linear("relative", part, self.num_heads * self.relative, hidden)
+        out += linear("relative profiles", part, self.extent, self.relative)
+        shape = {"n": self.channels, "k": self.conv, "matmul": False}
+        return [*out, Weight(name="convolutions", part=part, **shape)]
+
+    def operations(self, run):
+        """Adds the projections, the profiles, the convolutions, the scores and the output of one
+        layer.
+        """
+        super().operations(run)
+        part, heads = "attention", self.local_heads(run.plan)
+        run.gemm("relative", run.tokens, heads * self.relative, run.hidden, part)
+        run.gemm("relative profiles", run.tokens * heads, self.extent, self.relative, part)
+        run.small(1, run.tokens * self.channels)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairedLatentAttention(LatentAttention):
     """Latent attention in which one matrix makes the queries and a gate for each element of the
     output, from the compressed query before and after its norm.
@@ -338,3 +397,34 @@ class DeepRouterMoE(MoE):
         run.gemm("router down", run.mine, width, run.hidden, "router")
         run.gemm("router layer", run.mine, width, width, "router", 2.0)
         run.gemm("router", run.mine, self.choices, width, "router")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeighedMoE(MoE):
+    """A mixture of experts whose router also weighs each of its `shared_experts`, and one number
+    scales all of its weights.
+
+    Examples
+    --------
+    >>> moe = WeighedMoE(num_experts=4, top_k=1, width=32, shared_width=64, shared_experts=2)
+    >>> [w.n for w in moe.router_weights(8)]
+    [6, 1]
+    """
+
+    shared_experts: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_fields(self, sizes=("shared_experts",))
+
+    def router_weights(self, hidden):
+        """Weights of the router, as a list."""
+        rows = self.choices + self.shared_experts
+        found = super().router_weights(hidden)
+        found = [replace(w, n=rows) if w.name == "router" else w for w in found]
+        return [*found, vector("router scale of all", "router", 1)]
+
+    def router_operations(self, run):
+        """Adds the product of the router."""
+        rows = self.choices + self.shared_experts
+        run.gemm("router", run.mine, rows, run.hidden, "router")
