@@ -64,7 +64,7 @@ CONSTANTS = {  # buffers that hold constants or integers, which are no parameter
 TRIES = 30  # draws for one config before it is given up
 SKIPPED = re.compile(  # keys without a part in any weight: tokens, rope, numerics, training, output
     "_id$|_ids$|token_id|^rope|_rope_theta|rope_scaling|rope_theta|eps|dropout|pdrop|_drop$|_act|act_fn|activation|initializer|"
-    "init_|use_cache|output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
+    "init_|use_cache|(?<!n_)output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
     "torch|attn_implementation|problem_type|chunk_size_feed_forward|is_encoder|use_mamba_kernels|multiplier|_alpha|_beta|"
     "capacity|upcast|vision|audio|image|video|per_layer_config"
 )
@@ -128,12 +128,16 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "swa_num_key_value_heads": lambda draw, found: draw.rng.choice((1, draw.heads // 2, draw.heads)),
         "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
     },
+    **dict.fromkeys(
+        ("granite_docling", "granite_docling_text"),  # whose tower ends in the hidden size
+        {"hidden_size": (), "num_attention_heads": (4, 8, 16, 32), "num_key_value_heads": (1, 2, 4)},
+    ),
     "axk2": {"head_dim": (), "qk_head_dim": ()},
     **dict.fromkeys(
         ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"),
         {
             "moe_intermediate_size": lambda draw, found: [draw.rng.choice((32, 64, 96)), draw.rng.choice((32, 64))],
-            "moe_num_experts": (8, 16, 32), "moe_k": (1, 2, 4),
+            "moe_num_experts": (8, 16, 32), "moe_k": (1, 2, 4), "hidden_size": lambda draw, found: 128 * draw.heads,
         },
     ),
     "zamba": {

@@ -92,6 +92,11 @@ def prove(model, source, config=None):
 
 def compare(model, found, config=None):
     """The same of a `Checkpoint` that was read already."""
+    if again := sum(block.repeated for block in model.blocks):
+        raise ValueError(
+            "model must have layers that run once, since files hold the others' weights once, got "
+            f"{again} blocks that run again"
+        )
     if not found.tensors:
         return _by_names(model, found)
     parameters, others = unpack(found.tensors, config)

@@ -691,12 +691,14 @@ class _StepTimer:
         for block, count in model.block_counts.items():
             vectors += count * _cut_tables(block.weights(model.hidden_size), same)
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.embedding_width
-        rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
+        norms = model.final_norm + model.embedding_norm
+        rows = model.positions + norms * (1 + model.norm_bias)  # positions, and norms
+        bias = model.vocab_size * model.head_bias
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
         held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
         tokens = np.ceil(np.ceil(batch / plan.pp) / plan.dp) * new
         return _Kept(
-            vectors=(vectors + table + rows * model.hidden_size) * BF16.bytes,
+            vectors=(vectors + table + bias + rows * model.hidden_size) * BF16.bytes,
             cache=held,
             stream=tokens * model.streams * model.hidden_size * BF16.bytes,
         )
