@@ -187,7 +187,8 @@ class ConvolvedAttention(SelfAttention):
 class RelativeAttention(SelfAttention):
     """Attention whose scores get a bias by distance, up to an `extent` of tokens: each head makes
     `relative` numbers that mix as many learned profiles. Keys and values pass a short convolution
-    over `conv` tokens, as do the outputs of both parts of the block, of `out_channels` each.
+    over `conv` tokens, as do the outputs of both parts of the block, of `out_channels` each. FLOP
+    of the bias are not counted, like those of rotary positions.
 
     Examples
     --------
@@ -227,18 +228,21 @@ class RelativeAttention(SelfAttention):
         part = "attention"
         out = super().weights(hidden)
         out += linear("relative", part, self.num_heads * self.relative, hidden)
-        out += linear("relative profiles", part, self.extent, self.relative)
-        shape = {"n": self.channels, "k": self.conv, "matmul": False}
-        return [*out, Weight(name="convolutions", part=part, **shape)]
+        for name, n, k in (
+            ("relative profiles", self.extent, self.relative),
+            ("convolutions", self.channels, self.conv),
+        ):
+            out.append(Weight(name=name, part=part, n=n, k=k, matmul=False))
+        return out
 
     def operations(self, run):
-        """Adds the projections, the profiles, the convolutions, the scores and the output of one
+        """Adds the projections, the biases, the convolutions, the scores and the output of one
         layer.
         """
         super().operations(run)
         part, heads = "attention", self.local_heads(run.plan)
         run.gemm("relative", run.tokens, heads * self.relative, run.hidden, part)
-        run.gemm("relative profiles", run.tokens * heads, self.extent, self.relative, part)
+        run.small(1, run.tokens * heads * self.extent)
         run.small(1, run.tokens * self.channels)
 
 
