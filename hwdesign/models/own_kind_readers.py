@@ -217,7 +217,9 @@ def _shared_block(read, hidden, width, bias=False):
 def _zamba1(read, hidden):
     inner = read.integer("mamba_expand", default=2) * hidden
     reading.divisor(read, inner, "the width", "n_mamba_heads", default=2)
-    read.used.update(("attn_layer_period", "attn_layer_offset", "use_mamba_kernels"))
+    read.integer("attn_layer_period", default=6)  # layers_block_type says the same
+    read.integer("attn_layer_offset", default=4, least=0)
+    read.used.add("use_mamba_kernels")
     read.used.update(("use_associative_scan", "num_logits_to_keep", "hidden_mamba_act"))
     rank = read.raw("mamba_dt_rank")[1]
     rank = -(-hidden // 16) if rank in (None, "auto") else read.integer("mamba_dt_rank")
@@ -241,7 +243,9 @@ def _zamba2(read, hidden):
     bias = read.flag("add_bias_linear")
     reading.only(read, {"mamba_headdim": inner // heads})
     read.used.update(("use_mem_eff_path", "use_mem_rope", "use_long_context", "chunk_size"))
-    read.used.update(("kv_channels", "num_query_groups", "num_logits_to_keep"))
+    read.used.add("num_logits_to_keep")
+    for key in ("kv_channels", "num_query_groups"):
+        read.optional(key)
     mixer = Mamba2(
         num_heads=heads,
         head_dim=inner // heads,
@@ -262,6 +266,17 @@ def _zamba2(read, hidden):
 _ZAMBAS = {"zamba": _zamba1, "zamba2": _zamba2}
 
 
+NGRAMS = (  # of the layers with tables of n-grams
+    "heads_per_ngram",
+    "make_ngram_vocab_size_divisible_by",
+    "ngram_size",
+    "ngram_vocab_size_base",
+    "ple_conv_kernel_size",
+    "ple_embed_dim",
+    "split_ngram_parts",
+)
+
+
 def _qwen4(read, hidden, kind):
     """Gated delta nets, and attention to tokens that an indexer picks by averages of keys;
     hyper-connections of a low rank instead of norms.
@@ -269,7 +284,8 @@ def _qwen4(read, hidden, kind):
     layers = reading.layers(read)
     if read.raw("ple_layer_ids")[1]:
         raise read.complain("ple_layer_ids", "empty: tables of n-grams are not counted here")
-    read.used.update(key for key in read.values if key.startswith("ple_") or "ngram" in key)
+    for key in NGRAMS:
+        read.integer(key, default=1, most=10**9)
     read.used.update(("number_of_conv_states", "output_gate_type"))
     heads, kv, size = reading.heads(read, hidden)
     bias = read.flag("attention_bias")
@@ -352,7 +368,7 @@ def _inkling(read, hidden, kind):
         Block(mixer=mixers[n], ffn=moe) if s else Block(mixer=mixers[n], ffn=dense, scalars=1)
         for n, s in zip(near, sparse, strict=True)
     ]
-    read.used.add("unpadded_vocab_size")  # the head has the other rows, too
+    read.optional("unpadded_vocab_size")  # the head has the other rows, too
     return {"blocks": tuple(blocks), "embedding_norm": True}
 
 

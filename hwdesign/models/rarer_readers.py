@@ -95,7 +95,7 @@ def _ctrl(read, hidden, kind):
     shape = {"num_heads": heads, "num_kv_heads": heads, "head_dim": size}
     mixer = SelfAttention(**shape, qkv_bias=True, out_bias=True)
     ffn = DenseFFN(width=read.integer("dff"), gated=False, bias=True)
-    read.used.add("n_positions")
+    read.optional("n_positions")
     block = Block(mixer=mixer, ffn=ffn, norm_bias=True)
     layers = reading.layers(read)
     return {"blocks": (block,) * layers, "norm_bias": True, "head_bias": True}
@@ -153,7 +153,8 @@ def _deepseek_ocr2(read, hidden, kind):
 def _chameleon(read, hidden, kind):
     """Norms with biases over all queries and all keys."""
     layers = reading.layers(read)
-    read.used.update(("swin_norm", "model_parallel_size", "vq_config", "vocabulary_map"))
+    read.used.update(("swin_norm", "vq_config", "vocabulary_map"))
+    read.optional("model_parallel_size")
     heads, size = divided(read, hidden, "num_attention_heads")
     reading.only(read, {"head_dim": size})
     kv = read.optional("num_key_value_heads") or heads
