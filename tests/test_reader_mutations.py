@@ -103,35 +103,55 @@ CLASS = {
     for row in csv.DictReader((DATA / "class_keys_2026.csv").open(encoding="utf-8"))
 }
 MLA = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "kimi_k25", "mistral4", "mistral_large_3", "sarvam_mla", "youtu")
+RARER_MLA = ("mistral_large4", "mistral_large4_text", "dots3_note_text", "axk2")
 MINIMAX = ("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text")
 # Sizes that change nothing, in the types named: of latent attention, whose ranks say it; of a part that some of the configs here
 # do not have (dense layers beside experts, windows, attention, an indexer); positions of rotary embeddings; `block_ff_dim` of
 # LFM2 comes before its `intermediate_size`, and Falcon's class looks at `num_kv_heads` in its newer blocks alone.
 IDLE = {
-    "num_key_value_heads": {*MLA, "bamba", "granitemoehybrid", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "kimi_k3"},
-    "head_dim": {*MLA, "glm_moe_dsa"}, "qk_head_dim": {"glm_moe_dsa"}, "qk_rope_head_dim": {"deepseek_v4", "deepseek_ref"},
-    "n_positions": {"codegen", "gptj"},
+    "num_key_value_heads": {*MLA, *RARER_MLA, "bamba", "granitemoehybrid", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "kimi_k3",
+                            "inkling_text"},
+    "head_dim": {*MLA, "glm_moe_dsa", "dots3_note_text", "axk2", "inkling_text"},
+    "qk_head_dim": {"glm_moe_dsa"},
+    "qk_rope_head_dim": {"deepseek_v4", "deepseek_ref"},
+    "n_positions": {"codegen", "gptj", "ctrl"},
+    **dict.fromkeys(("ple_conv_kernel_size", "ple_embed_dim"), {"qwen4_exp", "qwen4_exp_text"}), "num_query_groups": {"zamba2"},
+    "n_mamba_heads": {"zamba"}, "conv1d_width": {"recurrent_gemma"},
+    "lru_width": {"recurrent_gemma"}, "model_parallel_size": {"chameleon"}, "unpadded_vocab_size": {"inkling_text"},
+    "shared_experts_intermediate_size": {"dots3_note_text"}, "moe_intermediate_size": {"dots3_note_text", "inkling_text"},
     "max_window_layers": {"qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"},
     "vocab_size_per_layer_input": {"gemma4", "gemma4_text"}, "attn_res_block_size": {"kimi_linear", "kimi_k3"},
     "num_attention_heads": {"bamba", "granitemoehybrid"}, "num_kv_heads": {"falcon"},
     "intermediate_size": {"dots1", "lfm2", "mellum", "mistral4", "mistral_large_3", "nemotron_h", "qwen2_moe", "qwen3_moe",
-                          "qwen3_omni_moe_text", "qwen3_vl_moe", "qwen3_vl_moe_text"},
+                          "qwen3_omni_moe_text", "qwen3_vl_moe", "qwen3_vl_moe_text", *RARER_MLA, "inkling_text", "zamba",
+                          "zamba2", "deepseek_ocr2", "deepseek_ocr2_text", "ernie4_5_vl_moe", "ernie4_5_vl_moe_text"},
     "intermediate_size_mlp": {"llama4", "llama4_text"}, "dense_intermediate_size": {*MINIMAX}, "index_n_heads": {*MINIMAX},
     "index_head_dim": {*MINIMAX}, "num_sliding_attention_heads": {"step3p5", "step3p7"},
-    "attn_layer_offset": {"jamba"}, "attn_layer_period": {"jamba"},
+    "attn_layer_offset": {"jamba", "zamba"}, "attn_layer_period": {"jamba", "zamba"},
 }  # fmt: skip
 # What an error about a key may name in its place: what it must fit to, or what would say the same.
 RELATED = {
     "num_hidden_layers": {"layer_types", "block_configs", "attn_layer_indices", "mlp_layer_types", "layers_block_type",
                           "compress_ratios", "full_attn_layers", "sparse_attention_freq", "hybrid_override_pattern",
-                          "hybrid_layer_pattern", "indexer_types"},
+                          "hybrid_layer_pattern", "indexer_types", "no_rope_layers", "kv_source_layers", "num_layers_per_stack",
+                          "n_recurrent_layers"},
+    "num_layers": {"attention_layers", "attention_types"}, "attention_types": {"attention_layers"},
+    "attention_layers": {"attention_types"}, "n_input_layers": {"n_recurrent_layers"}, "n_output_layers": {"n_recurrent_layers"},
+    "num_layers_per_stack": {"num_hidden_layers"}, "H_cycles": {"num_hidden_layers"}, "L_cycles": {"num_hidden_layers"},
+    "qk_rope_head_dim": {"qk_head_dim", "head_dim"}, "qk_nope_head_dim": {"qk_head_dim"}, "local_attention": {"sliding_window"},
+    "mamba_expand": {"mamba_headdim", "n_mamba_heads"}, "n_mamba_heads": {"mamba_headdim", "mamba_ngroups"},
+    "num_heads": {"hidden_size"}, "indexer_compress_ratio": {"indexer_budget"}, "moe_num_experts": {"moe_k"},
     "num_nextn_predict_layers": {"compress_ratios"}, "routed_expert_hidden_size": {"latent_moe_use_norm"},
     "num_experts": {"num_experts_per_tok"}, "num_local_experts": {"num_experts_per_tok", "intermediate_size"},
-    "n_routed_experts": {"zero_expert_num", "num_experts_per_tok"}, "n_embd": {"head_dim"}, "n_head": {"head_dim"},
-    "num_attention_heads": {"head_dim"}, "hidden_size": {"mamba_n_heads", "mamba_d_head", "word_embed_proj_dim", "head_dim"},
+    "n_routed_experts": {"zero_expert_num", "num_experts_per_tok"},
+    "n_embd": {"head_dim", "n_head"}, "n_head": {"head_dim", "n_embd"},
+    "num_attention_heads": {"head_dim", "hidden_size", "lru_width", "num_key_value_heads"},
+    "hidden_size": {"mamba_n_heads", "mamba_d_head", "word_embed_proj_dim", "head_dim", "num_attention_heads", "num_heads",
+                    "attention_hidden_size", "n_mamba_heads", "mamba_headdim", "lru_width"},
     "mamba_n_heads": {"mamba_d_head"}, "n_shared_experts": {"moe_shared_expert_intermediate_size"},
     "attn_layer_period": {"attn_layer_offset"}, "mamba_d_ssm": {"mamba_d_head"},
-    "num_key_value_heads": {"swa_num_key_value_heads", "num_attention_groups"},
+    "num_key_value_heads": {"swa_num_key_value_heads", "num_attention_groups", "num_attention_heads"},
+    "num_experts_per_tok": {"num_attention_heads"}, "swa_num_attention_heads": {"swa_num_key_value_heads"},
     "layer_types": {"hybrid_layer_pattern", "compress_ratios", "sparse_attention_config", "moe_layer_freq", "mlp_layer_types",
                     "attn_type_list"},
     "layers_block_type": {"num_hidden_layers", "hybrid_override_pattern"}, "intermediate_size": {"block_ff_dim"},
@@ -141,7 +161,7 @@ RELATED = {
 UNKNOWN = {"max_position_embeddings", "n_positions", "num_nextn_predict_layers"}
 # Lists and objects that change no count; the blocks of a prediction layer may change what is said to be left out.
 LOOSE = {"rope_scaling", "rope_parameters", "architectures", "mtp_layers_block_type", "mtp_hybrid_override_pattern",
-         "eos_token_id", "label2id", "id2label", "time_step_limit"}  # fmt: skip
+         "eos_token_id", "label2id", "id2label", "time_step_limit", "vocabulary_map", "L_bp_cycles", "vq_config"}  # fmt: skip
 TOGETHER = {"use_bias": "mamba_proj_bias", "mamba_proj_bias": "use_bias", "sliding_window": "sliding_window_size"}  # one thing
 NONSENSE = (-1, -(10**30), 10**30, 10**5000, 8.5, math.nan, math.inf, "8", "many", ["8"], [None], [[1], {}], {"8": 8}, {"a": [1]})
 FAMILIES = (
