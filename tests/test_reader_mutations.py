@@ -109,8 +109,8 @@ MINIMAX = ("minimax_m3", "minimax_m3_vl", "minimax_m3_vl_text")
 # do not have (dense layers beside experts, windows, attention, an indexer); positions of rotary embeddings; `block_ff_dim` of
 # LFM2 comes before its `intermediate_size`, and Falcon's class looks at `num_kv_heads` in its newer blocks alone.
 IDLE = {
-    "num_key_value_heads": {*MLA, *RARER_MLA, "bamba", "granitemoehybrid", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "kimi_k3",
-                            "inkling_text"},
+    "num_key_value_heads": {*MLA, *RARER_MLA, "bamba", "granitemoehybrid", "deepseek_v32", "glm_moe_dsa", "kimi_linear",
+                            "kimi_k3", "inkling_text"},
     "head_dim": {*MLA, "glm_moe_dsa", "dots3_note_text", "axk2", "inkling_text"},
     "qk_head_dim": {"glm_moe_dsa"},
     "qk_rope_head_dim": {"deepseek_v4", "deepseek_ref"},
@@ -121,7 +121,7 @@ IDLE = {
     "shared_experts_intermediate_size": {"dots3_note_text"}, "moe_intermediate_size": {"dots3_note_text", "inkling_text"},
     "max_window_layers": {"qwen3_moe", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"},
     "vocab_size_per_layer_input": {"gemma4", "gemma4_text"}, "attn_res_block_size": {"kimi_linear", "kimi_k3"},
-    "num_attention_heads": {"bamba", "granitemoehybrid"}, "num_kv_heads": {"falcon"},
+    "num_attention_heads": {"bamba", "granitemoehybrid", "inkling_text"}, "num_kv_heads": {"falcon"},
     "intermediate_size": {"dots1", "lfm2", "mellum", "mistral4", "mistral_large_3", "nemotron_h", "qwen2_moe", "qwen3_moe",
                           "qwen3_omni_moe_text", "qwen3_vl_moe", "qwen3_vl_moe_text", *RARER_MLA, "inkling_text", "zamba",
                           "zamba2", "deepseek_ocr2", "deepseek_ocr2_text", "ernie4_5_vl_moe", "ernie4_5_vl_moe_text"},
