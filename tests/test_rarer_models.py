@@ -17,7 +17,7 @@ from hwdesign.models.rarer_readers import READERS as RARER
 
 DATA = Path(__file__).parent / "data"
 ROWS = list(csv.DictReader((DATA / "class_defaults_2026.csv").open(encoding="utf-8")))
-# Types that transformers 5.24.0 builds and that stay refused, since counts do not say what their code does.
+# Types of transformers 5.24.0 that no reader knows.
 REFUSED = ("doge", "unlimited_ocr_text", "diffusion_gemma_text", "inkling2_text", "cohere_compass_text")
 OPT_350M = {
     "model_type": "opt", "hidden_size": 1024, "word_embed_proj_dim": 512, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -32,7 +32,7 @@ def first(kind):
 
 def test_opt_350m_projects_a_narrow_embedding():
     model = config.load(OPT_350M)
-    assert model.parameters == 331_196_416  # facebook/opt-350m, and the module tree of transformers
+    assert model.parameters == 331_196_416  # the module tree of transformers 5.24.0 for this config
     assert model.embedding_width == 512 and not model.final_norm
     head = 50272 * 512
     layer = 4 * (1024 * 1024 + 1024) + 2 * 1024 * 4096 + 4096 + 1024 + 4 * 1024
@@ -83,7 +83,7 @@ def test_a_recurrence_keeps_one_number_a_channel():
 def test_every_second_layer_of_gpt_neo_has_a_window():
     model = config.load(first("gpt_neo"))
     assert [block.mixer.window for block in model.blocks] == [None, 256] * 12
-    assert model.parameters == 1_315_575_808  # EleutherAI/gpt-neo-1.3B, without buffers of masks
+    assert model.parameters == 1_315_575_808  # the module tree with the defaults of the class
 
 
 @pytest.mark.parametrize("kind", REFUSED)
