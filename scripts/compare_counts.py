@@ -62,6 +62,7 @@ COLUMNS = ("model_type", "transformers", "torch", *OUTCOMES, "failed_there", "ke
 BUFFERS = {  # what transformers registers as buffers and checkpoints store as tensors, name -> what it is
     "e_score_correction_bias": "router correction",
     "expert_bias": "router correction",
+    "balancing_biases": "router correction",
     "layer_scalar": "scale of a layer",
 }
 CONSTANTS = {  # buffers that hold constants or integers, which are no parameters
@@ -70,7 +71,7 @@ CONSTANTS = {  # buffers that hold constants or integers, which are no parameter
 TRIES = 30  # draws for one config before it is given up
 SKIPPED = re.compile(  # keys without a part in any weight: tokens, rope, numerics, training, output
     "_id$|_ids$|token_id|^rope|_rope_theta|rope_scaling|rope_theta|eps|dropout|pdrop|_drop$|_act|act_fn|activation|initializer|"
-    "init_|use_cache|output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
+    "init_|use_cache|(?<!n_)output_|return_dict|aux_loss|jitter|z_loss|pretraining_tp|softcap|scor|dtype|time_step_(?!rank)|label|summary|"
     "torch|attn_implementation|problem_type|chunk_size_feed_forward|is_encoder|use_mamba_kernels|multiplier|_alpha|_beta|"
     "capacity|upcast|vision|audio|image|video|per_layer_config"
 )
@@ -112,13 +113,94 @@ CHOICES = {  # a function gets the draw, and what is drawn so far
         "num_kv_shared_layers": (0, 1),
     },
     **dict.fromkeys(("glm5_next", "glm5_next_text"), {"qk_rope_head_dim": (), "head_dim": (), "qk_head_dim": ()}),
+    "gpt_neo": {
+        "num_heads": lambda draw, found: draw.heads, "attention_layers": (), "num_hidden_layers": (),
+        "attention_types": lambda draw, found: [[["global"], 1], [["local"], draw.layers - 1]],
+    },
+    "chameleon": {"vocabulary_map": ({"<image>": 4},), "vq_config": ()},
+    "mistral_large4": {"kv_source_layers": (), "qk_head_dim": (), "head_dim": ()},
+    "dots3_note_text": {"head_dim": (), "q_lora_rank": (64, 96)},
+    "recurrent_gemma": {
+        "lru_width": lambda draw, found: draw.heads * draw.rng.choice((16, 24, 32)), "head_dim": (),
+        "block_types": lambda draw, found: [draw.rng.choice(("recurrent", "attention")) for _ in range(draw.rng.randint(1, 4))],
+    },
+    "jetmoe": {"num_attention_heads": ()},
+    "zaya": {
+        "num_experts_per_tok": (), "sliding_window": (8, 128),
+        "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
+    },
+    "inkling_text": {
+        "swa_num_attention_heads": lambda draw, found: draw.heads, "local_layer_ids": (), "number_of_conv_states": (),
+        "num_mtp_layers": (), "mtp_local_layer_ids": (), "unpadded_vocab_size": (300, 512), "n_shared_experts": (1, 2, 3),
+        "swa_num_key_value_heads": lambda draw, found: draw.rng.choice((1, draw.heads // 2, draw.heads)),
+        "layer_types": lambda draw, found: [draw.rng.choice(("hybrid", "hybrid_sliding")) for _ in range(draw.layers)],
+    },
+    **dict.fromkeys(
+        ("granite_docling", "granite_docling_text"),  # whose tower ends in the hidden size
+        {"hidden_size": (), "num_attention_heads": (4, 8, 16, 32), "num_key_value_heads": (1, 2, 4)},
+    ),
+    "axk2": {"head_dim": (), "qk_head_dim": ()},
+    **dict.fromkeys(
+        ("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"),
+        {
+            "moe_intermediate_size": lambda draw, found: [draw.rng.choice((32, 64, 96)), draw.rng.choice((32, 64))],
+            "moe_num_experts": (8, 16, 32), "moe_k": (1, 2, 4), "hidden_size": lambda draw, found: 128 * draw.heads,
+        },
+    ),
+    "zamba": {
+        "tie_word_embeddings": (),
+        "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
+        "attention_hidden_size": lambda draw, found: 2 * found["hidden_size"],
+        "attention_head_dim": lambda draw, found: 2 * found["hidden_size"] // draw.heads,
+    },
+    **dict.fromkeys(
+        ("qwen4_exp", "qwen4_exp_text"),
+        {
+            "ple_layer_ids": (), "indexer_kv_heads": (1,), "indexer_n_heads": (2, 4, 8), "indexer_head_dim": (256, 512),
+            "indexer_budget": (64, 128), "indexer_compress_ratio": (4, 8), "number_of_conv_states": (), "hc_count": (2, 3, 4, 5),
+        },
+    ),
+    "zamba2": {
+        "layers_block_type": lambda draw, found: [draw.rng.choice(("linear_attention", "hybrid")) for _ in range(draw.layers)],
+        **dict.fromkeys(("attention_hidden_size", "attention_head_dim", "mamba_headdim", "kv_channels"), ()),
+        **dict.fromkeys(("num_query_groups", "hybrid_layer_ids"), ()),
+        "n_mamba_heads": (2, 4, 8), "num_mem_blocks": (1, 2), "tie_word_embeddings": (), "mamba_ngroups": (1, 2),
+    },
+    **dict.fromkeys(
+        ("deepseek_ocr2", "deepseek_ocr2_text"),
+        {
+            "mlp_layer_types": lambda draw, found: [draw.rng.choice(("dense", "sparse")) for _ in range(draw.layers)],
+            "num_experts_per_tok": (1, 2, 4), "head_dim": (),
+        },
+    ),
+    "hrm_text": {
+        "num_layers_per_stack": (), "H_cycles": (1, 2, 3), "L_cycles": (1, 2, 3, 4), "L_bp_cycles": (),
+        "num_hidden_layers": lambda draw, found: draw.layers,
+    },
+    "dory": {
+        "n_input_layers": lambda draw, found: draw.rng.randint(0, draw.layers // 2),
+        "n_output_layers": lambda draw, found: draw.rng.randint(0, draw.layers // 2),
+        "n_recurrent_layers": lambda draw, found: draw.layers - found["n_input_layers"] - found["n_output_layers"],
+        "layer_types": lambda draw, found: [
+            draw.rng.choice(("full_attention", "sliding_attention")) for _ in range(draw.layers)
+        ],
+    },
     "dots1": {"n_shared_experts": (0, 1, 2)},
     **dict.fromkeys(("minimax", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text"), {"sliding_window": ()}),
 }
 # Types that are not built -> why.
-UNBUILT = {"gemma3n": "its tower needs a further package; gemma3n_text is its text part"}
+UNBUILT = {
+    "gemma3n": "its tower needs a further package; gemma3n_text is its text part",
+    "git": "another model of this name: Grok-2's config says so too, and is told by its architecture",
+}
 # Type -> why the windows of its caches are not compared.
-WINDOWS = {"nemotron_h": "vLLM and SGLang apply sliding_window, transformers does not"}
+WINDOWS = {
+    "nemotron_h": "vLLM and SGLang apply sliding_window, transformers does not",
+    "gpt_neo": "transformers keeps all tokens in its caches and masks those outside a window",
+    "dory": "transformers adds the caches of further loops when it runs",
+}
+# Type of a text part -> (type of a wrapper that does not say what its part is, the key that it stands under).
+WRAPPERS = {"voxtral_realtime_text": ("voxtral_realtime", "text_config")}
 
 
 def _zero_experts(cfg):
@@ -188,8 +270,10 @@ class Case:
                 small[tower] = {"model_type": there.model_type, **short}
         if self.outer == "muse_spark":  # its towers list their layers and fit the text part
             small = {"audio_config": {"out_hidden_size": inner.get("hidden_size", self.default["hidden_size"])}}
+        if self.outer == "molmo2":  # whose adapter names layers of its tower
+            small = {}
         if self.outer == "granite4_vision":
-            small["deepstack_layer_map"] = []
+            small |= {"deepstack_layer_map": [], "downsample_rate": "4/8"}
         return self.cls(**{self.key: inner}, **small, **tied)
 
     def spellings(self, cfg, rng):
@@ -237,6 +321,8 @@ class Case:
 
 def wrapper_of(kind):
     """(type whose config holds a text part of a type, the key that it stands under); without one itself and None."""
+    if kind in WRAPPERS:
+        return WRAPPERS[kind]
     for outer in (kind.removesuffix("_text"), *CONFIG_MAPPING_NAMES):
         if outer in CONFIG_MAPPING_NAMES:
             for key, sub in getattr(CONFIG_MAPPING[outer], "sub_configs", {}).items():
@@ -255,10 +341,10 @@ def build(cfg):
         model = auto.from_config(cfg)
     model.tie_weights()
     words = ("language_model", "text_", "lm_head")
-    towers = any("language_model." in name or "text_layers." in name for name, _ in model.named_parameters())
+    towers = any(re.search(r"language_model\.|text_layers\.|text_model\.", name) for name, _ in model.named_parameters())
 
     def inside(name):
-        return "embed_tokens_extend" not in name and (not towers or any(word in name for word in words))
+        return not re.search("embed_tokens_extend|vqmodel", name) and (not towers or any(word in name for word in words))
 
     seen, total, other = set(), 0, set()
     for name, weight in model.named_parameters():

@@ -32,6 +32,17 @@ from hwdesign.models.jet import DynamicDeltaNet
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ParallelMixers, ShortConvolution
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import FeedForward, Mixer, Part, Weight
+from hwdesign.models.rarer_blocks import (
+    ConvolvedAttention,
+    DeepRouterMoE,
+    ImageMoE,
+    PairedLatentAttention,
+    RecurrentUnit,
+    RelativeAttention,
+    RoutedAttention,
+    TwoInputAttention,
+    WeighedMoE,
+)  # fmt: skip
 from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention, SharedKeysAttention
 
 DATA = Path(__file__).parent / "data"
@@ -96,7 +107,7 @@ def test_defaults_are_not_written():
 
 # Every kind of block with every field another than its default.
 
-INDEXER = Indexer(num_heads=4, head_dim=8, top_k=16, shared=True, weighted=False, pool=2)
+INDEXER = Indexer(num_heads=4, head_dim=8, top_k=16, shared=True, weighted=False, pool=2, averaged=2)
 MIXERS = [
     SelfAttention(**KV, window=9, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, value_dim=24, output_gate="head",
                   indexer=INDEXER),
@@ -125,28 +136,52 @@ MIXERS = [
                          index_dim=10, top_k=11, keeps=True, picks=True),
     FactoredAttention(**KV, q_rank=24, window=9, qkv_bias=True, out_bias=True, sinks=True),
     ParallelMixers(first=SelfAttention(**KV), second=Mamba2(num_heads=6, head_dim=8, groups=3, state=16, conv=4)),
+    TwoInputAttention(**KV, window=9, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, output_gate="head",
+                      indexer=INDEXER),
+    TwoInputAttention(**KV, value_dim=24),
+    TwoInputAttention(**KV, value_weight=False),
+    ConvolvedAttention(**KV, window=9, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, output_gate="head",
+                       indexer=INDEXER, conv=2, head_conv=3),
+    ConvolvedAttention(**KV, value_dim=24, conv=2, head_conv=3),
+    ConvolvedAttention(**KV, value_weight=False, conv=2, head_conv=3),
+    RelativeAttention(**KV, window=9, qkv_bias=True, out_bias=True, qk_norm="head", sinks=True, output_gate="head",
+                      indexer=INDEXER, conv=2, relative=3, extent=8, out_channels=64),
+    RelativeAttention(**KV, value_dim=24, conv=2, relative=3, extent=8, out_channels=64),
+    RelativeAttention(**KV, value_weight=False, conv=2, relative=3, extent=8, out_channels=64),
+    RoutedAttention(num_heads=4, num_kv_heads=2, head_dim=16, window=9, num_experts=6, top_k=2),
+    PairedLatentAttention(num_heads=4, q_rank=24, kv_rank=16, nope_dim=8, rope_dim=4, v_dim=12, bias=True, window=7,
+                          indexer=INDEXER),
+    RecurrentUnit(num_heads=4, head_dim=16, conv=3),
 ]  # fmt: skip
 FEEDS = [
     DenseFFN(width=48, gated=False, bias=True),
     MoE(num_experts=8, top_k=2, width=24, gated=False, bias=True, shared_width=32, shared_gate=True, router_bias=True,
         router_correction=True, router_scale=True, zero_experts=4, latent=16, latent_norm=True,
         image_correction=True),
+    *(kind(num_experts=8, top_k=2, width=24, gated=False, bias=True, shared_width=32, shared_gate=True, router_bias=True,
+           router_correction=True, router_scale=True, zero_experts=4, latent=16, latent_norm=True, image_correction=True, **more)
+      for kind, more in ((ImageMoE, {"image_width": 12}), (DeepRouterMoE, {"router_width": 10}),
+                         (WeighedMoE, {"shared_experts": 2}))),
 ]  # fmt: skip
 INPUTS = residual.PerLayerInputs(width=8)
 RESIDUALS = [residual.HyperConnections(streams=3, mixed=False), residual.AttentionResidual(), INPUTS,
              residual.AlternatingUpdates(streams=3, rank=5, inputs=INPUTS),
-             residual.Engram(streams=3, rows=50, row_size=6, columns=4, mixed=False)]  # fmt: skip
+             residual.Engram(streams=3, rows=50, row_size=6, columns=4, mixed=False),
+             residual.LowRankConnections(streams=3, rank=5), residual.GatedNorms(rank=5, gates=1),
+             residual.SharedInput(rank=5, width=6, attention_adapters=3)]  # fmt: skip
 FIXED = {("SharedCacheAttention", "indexer"), ("SharedKeysAttention", "indexer"),  # what a kind cannot have
          *(("CrossAttention", name) for name in ("window", "indexer", "output_gate")),
-         *(("FactoredAttention", n) for n in ("qk_norm", "output_gate", "value_dim", "value_weight", "indexer"))}  # fmt: skip
-BLOCKS = [Block(mixer=m, ffn=f, norms=3, norm_bias=True, scalars=2, residual=r)
+         *(("FactoredAttention", n) for n in ("qk_norm", "output_gate", "value_dim", "value_weight", "indexer")),
+         *(("PairedLatentAttention", name) for name in ("output_gate", "head_gate")),
+         *(("RoutedAttention", field.name) for field in dataclasses.fields(SelfAttention) if field.name != "window")}  # fmt: skip
+BLOCKS = [Block(mixer=m, ffn=f, norms=3, norm_bias=True, scalars=2, residual=r, repeated=True)
           for m, f, r in zip(MIXERS, itertools.cycle(FEEDS), itertools.cycle(RESIDUALS), strict=False)]  # fmt: skip
 EVERYTHING = hw.Model(
     name="everything", hidden_size=64, vocab_size=100,
     blocks=(*BLOCKS, Block(mixer=None, ffn=FEEDS[1]), Block(mixer=MIXERS[1], ffn=None)),
     positions=32, norm_bias=True, embedding_norm=True, final_norm=False, head_bias=True, labels=3, quantization="nvfp4",
     formats=(("attention", (("bf16", 0.1), ("nvfp4", 0.9))), ("ffn", (("fp8", 1.0),))), kv_cache="fp8", max_positions=4096,
-    left_out=("a tower", "1 prediction layer"),
+    left_out=("a tower", "1 prediction layer"), embedding_size=32,
     closing=(Weight(name="last", part="residual", n=3, k=4, stored=5, used=2, matmul=False),),
 )  # fmt: skip
 VARIANTS = [{"lm_head": False}, {"tied_embeddings": True}, {"quant_method": "gptq"},
@@ -347,6 +382,8 @@ def put(*path):
 
 
 EXPERT, ENTRY = ("parts", "experts"), ("blocks", 0, "blocks", 0)
+FEED_KINDS = "deep_router_moe, dense_ffn, image_moe, moe, weighed_moe"
+FEED_OR = FEED_KINDS.replace(", ", " or ")
 WRONG = [
     (put("hwdesign_blocks", 2), "'hwdesign_blocks' must be 1, the version of a file of blocks, got 2"),
     (put("hwdesign_blocks", True), "'hwdesign_blocks' must be 1, the version of a file of blocks, got True"),
@@ -374,8 +411,8 @@ WRONG = [
     (put("left_out", ["x", 1]), "'left_out[1]' must be text in one line, got 1"),
     (put("closing", [{"name": "a", "part": "norms", "n": 1}]), "'closing[0].part' must be one of embedding, "),
     (put("closing", [{"name": "a", "part": "norm", "n": -1}]), "'closing[0].n' must be at least 1, got -1"),
-    (put(*EXPERT, "kind", "moa"), "'parts.experts.kind' must be one of dense_ffn, moe, got 'moa'; did you mean 'moe'?"),
-    (put(*EXPERT, "kind", ["moe"]), "'parts.experts.kind' must be one of dense_ffn, moe, got ['moe']"),
+    (put(*EXPERT, "kind", "moa"), "'parts.experts.kind' must be one of " + FEED_KINDS + ", got 'moa'; did you mean 'moe'?"),
+    (put(*EXPERT, "kind", ["moe"]), "'parts.experts.kind' must be one of " + FEED_KINDS + ", got ['moe']"),
     (put(*EXPERT, "top_k", 241), "'parts.experts.top_k' must be at most the number of experts, got 241"),
     (put(*EXPERT, "topk", 8), "'parts.experts.topk' must be a key of moe, got 8; did you mean 'top_k'?"),
     (put(*EXPERT, "latent", -1), "'parts.experts.latent' must be >= 0, got -1"),
@@ -391,8 +428,8 @@ WRONG = [
     (put("parts", "mla", 1, 2), "'parts.mla.1' must be a key of latent_attention, which takes kind, num_heads, "),
     (put(*ENTRY, "mixer", "dleta"), "'blocks[0].blocks[0].mixer' must be an object or the name of a part or null, got 'dleta'"),
     (put(*ENTRY, "mixer", "dleta"), "got 'dleta'; did you mean 'delta'?"),
-    (put(*ENTRY, "ffn", "mla"), "'blocks[0].blocks[0].ffn' must be a part of kind dense_ffn or moe, got 'mla'"),
-    (put(*ENTRY, "ffn", {"width": 8}), "'blocks[0].blocks[0].ffn.kind' must be one of dense_ffn, moe, got nothing"),
+    (put(*ENTRY, "ffn", "mla"), "'blocks[0].blocks[0].ffn' must be a part of kind " + FEED_OR + ", got 'mla'"),
+    (put(*ENTRY, "ffn", {"width": 8}), "'blocks[0].blocks[0].ffn.kind' must be one of " + FEED_KINDS + ", got nothing"),
     (put(*ENTRY, "ffn", [8]), "'blocks[0].blocks[0].ffn' must be an object or the name of a part or null, got [8]"),
     (put(*ENTRY, "mixer", {"kind": "self_attention", "num_heads": 8, "num_kv_heads": 3, "head_dim": 8}),
      "'blocks[0].blocks[0].mixer.num_kv_heads' must be a divisor of num_heads, got 3"),

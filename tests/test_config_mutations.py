@@ -417,7 +417,7 @@ ANYWHERE = {"original_max_position_embeddings", "query_pre_attn_scalar", "rotary
             "layer_group_size"}  # fmt: skip
 MLA_KINDS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "mistral4", "sarvam_mla", "youtu", "axk1", "minicpm3",
              "bailing_hybrid", "glm5_next", "glm5_next_text", "glm_moe_dsa", "hy_v4", "hy_v4_vl", "hy_v4_vl_text", "kimi_k25",
-             "kimi_linear", "longcat_flash")  # fmt: skip
+             "kimi_linear", "longcat_flash", "mistral_large4", "mistral_large4_text", "dots3_note_text", "axk2")  # fmt: skip
 IDLE = {kind: {"num_key_value_heads", "head_dim"} for kind in MLA_KINDS}
 IDLE |= {kind: {"n_positions", "n_ctx"} for kind in ("gptj", "codegen")}
 IDLE |= {kind: {"num_experts", "moe_intermediate_size"} for kind in ("gemma4", "gemma4_text")}  # without experts
@@ -430,7 +430,8 @@ READ_HERE = {
     **dict.fromkeys(("qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"), {"attn_output_gate"}),
     **dict.fromkeys(("kimi_linear", "glm5_next", "glm5_next_text"), {"linear_attn_config"}),
     "nemotron_h": {"time_step_rank"}, "gemma3n_text": {"altup_num_inputs"}, "jamba": {"mamba_d_state", "attn_layer_period"},
-    "falcon_h1": {"mamba_d_state"}, "granitemoehybrid": {"mamba_d_state"},
+    "falcon_h1": {"mamba_d_state"}, "granitemoehybrid": {"mamba_d_state"}, "zamba": {"mamba_d_state"},
+    "zamba2": {"mamba_d_state"},
 }  # fmt: skip
 NONSENSE = {"fewer": -1, "none": 0, "text": "8", "truth": True, "half": 8.5, "list": [8], "huge": 10**30, "nan": math.nan}
 

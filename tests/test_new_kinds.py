@@ -14,6 +14,7 @@ from hwdesign.models.blocks import Block, DenseFFN
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import GatedDeltaNet, ParallelMixers
+from hwdesign.models.rarer_blocks import PairedLatentAttention, RoutedAttention
 from hwdesign.models.residual import AlternatingUpdates
 from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention
 
@@ -21,8 +22,10 @@ DATA = Path(__file__).parent / "data"
 KINDS = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "deepseek_v32", "glm_moe_dsa", "nemotron_h", "kimi_linear", "minimax",
          "minimax_m3_vl_text", "deepseek_v4", "falcon_h1", "bamba", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe",
          "glm5_next_text", "gemma3n_text", "gemma4_text", "mllama_text_model", "bailing_hybrid", "bailing_moe_linear",
-         "olmo_hybrid", "laguna", "deepseek_v41", "longcat_flash_ngram", "step3_text",
-         "jet_nemotron"}  # fmt: skip
+         "olmo_hybrid", "laguna", "deepseek_v41", "longcat_flash_ngram", "step3_text", "jet_nemotron",
+         "recurrent_gemma", "jetmoe", "zaya", "axk2", "zamba",
+         "zamba2", "ernie4_5_vl_moe_text", "qwen4_exp_text", "inkling_text", "hrm_text", "dory", "mistral_large4", "molmo2_text",
+         "dots3_note_text", "modernbert-decoder"}  # fmt: skip
 FILES = ("class_defaults_2026.csv", "class_defaults_more.csv")
 ROWS = [row for name in FILES for row in csv.DictReader((DATA / name).open(encoding="utf-8")) if row["model_type"] in KINDS]
 FIRST = [row for i, row in enumerate(ROWS) if i == 0 or ROWS[i - 1]["model_type"] != row["model_type"]]
@@ -142,8 +145,10 @@ def test_key_heads_limit_the_ways_of_a_delta_net():
 
 @pytest.mark.parametrize(("make", "said"), [
     (lambda: GatedDeltaNet(num_heads=30, key_heads=16, key_dim=8, head_dim=8, conv=4), "multiple of key_heads 16"),
-    (lambda: hw.LatentAttention(num_heads=8, q_rank=None, kv_rank=8, nope_dim=8, rope_dim=0, v_dim=8,
-                                indexer=Indexer(num_heads=2, head_dim=8, top_k=8)), "q_rank must be given"),
+    (lambda: PairedLatentAttention(num_heads=8, q_rank=None, kv_rank=8, nope_dim=8, rope_dim=0, v_dim=8),
+     "q_rank must be given"),
+    (lambda: RoutedAttention(num_heads=8, num_kv_heads=2, head_dim=8, num_experts=8, top_k=2), "num_kv_heads \\* top_k = 4"),
+    (lambda: RoutedAttention(num_heads=4, num_kv_heads=2, head_dim=8, num_experts=8, top_k=2, sinks=True), "sinks must be"),
     (lambda: CompressedAttention(num_heads=8, head_dim=8, q_rank=8, window=8, out_groups=3, out_rank=8), "out_groups must"),
     (lambda: CompressedAttention(num_heads=8, head_dim=8, q_rank=8, window=8, out_groups=2, out_rank=8, index_heads=2),
      "index_heads must come with ratio"),

@@ -296,7 +296,7 @@ def _carried(model, term):
     """Parameters behind a term of the step; a head that is the embedding counts by its rows."""
     counts = model.parameters_by_part()
     behind = (part for part in TERM_OF if TERM_OF[part] == term and part in (*QUANTIZED, "head"))
-    return sum(counts.get(part, 0) for part in behind) or model.vocab_size * model.hidden_size
+    return sum(counts.get(part, 0) for part in behind) or model.vocab_size * model.embedding_width
 
 
 def _alone(case, refused):

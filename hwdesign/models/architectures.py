@@ -17,6 +17,8 @@ from hwdesign.models import (
     hybrid_readers,
     mixed_readers,
     newer_readers,
+    own_kind_readers,
+    rarer_readers,
     reading,
     served_readers,
     shared_cache_readers,
@@ -186,6 +188,8 @@ FAMILIES = (
     newer_readers,
     engine_readers,
     served_readers,
+    rarer_readers,
+    own_kind_readers,
 )  # modules with readers, aliases and defaults of their own
 # Model types whose blocks are those of another one, key by key.
 ALIASES = {

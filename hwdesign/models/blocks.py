@@ -140,13 +140,18 @@ class SelfAttention(Mixer):
         heads = {"query_heads": self.num_heads, "key_value_heads": self.num_kv_heads}
         return heads | {"indexer_heads": self.indexer and self.indexer.num_heads}
 
+    def taken(self, hidden):
+        """Width of what queries, keys and values are made from, for a hidden size [element]."""
+        return hidden
+
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
         query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         value = self.num_kv_heads * self.value_size if self.value_weight else 0
-        out = linear("qkv", "attention", query + key + value, hidden, self.qkv_bias)
+        taken, bias = self.taken(hidden), self.qkv_bias
+        out = linear("qkv", "attention", query + key + value, taken, bias)
         if self.output_gate:
-            out += linear("attention gate", "attention", self.gate_width, hidden, self.qkv_bias)
+            out += linear("attention gate", "attention", self.gate_width, taken, bias)
         out += self.indexer.weights(hidden, hidden) if self.indexer else []
         merged = self.num_heads * self.value_size
         out += linear("attention output", "attention", hidden, merged, self.out_bias)
@@ -162,20 +167,13 @@ class SelfAttention(Mixer):
         key, value = self.head_dim, self.value_size
         width = (heads + kv_heads) * key + kv_heads * value * self.value_weight
         width += heads * self.gate_width // self.num_heads
-        run.gemm("qkv", run.tokens, width, run.hidden, "attention")
+        run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
         window, kind = sparse(self, run, run.hidden)
-        run.attend(
-            heads=heads,
-            kv_heads=kv_heads,
-            key=key,
-            value=value,
-            cached=kv_heads * (key + value),
-            output=heads * value,
-            window=window,
-            kind=kind,
-        )
+        sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
+        sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
+        run.attend(**sizes, window=window, kind=kind)
 
     def shards(self, attention, ffn):
         """The query heads' width."""
@@ -259,7 +257,8 @@ class LatentAttention(Mixer):
 
     `q_rank` is None where queries are not compressed, `rope_dim` 0 where a token leaves the latent
     alone. `output_gate` says whether each element of the output has a gate, `head_gate` whether
-    each head has one. With an `indexer` a query sees the tokens that it picks.
+    each head has one. With an `indexer` a query sees the tokens that it picks; its own queries are
+    made from the compressed ones, or from the hidden vector.
 
     Examples
     --------
@@ -289,8 +288,6 @@ class LatentAttention(Mixer):
             self, sizes=sizes, counts=("rope_dim",), none=("q_rank", "window"), flags=flags
         )
         instance("indexer", self.indexer, Indexer | None, "an Indexer or None")
-        if self.indexer and not self.indexer.shared and self.q_rank is None:
-            raise ValueError("q_rank must be given, since an indexer takes it, got None")
 
     @property
     def kind(self):
@@ -339,7 +336,7 @@ class LatentAttention(Mixer):
         out += [vector("kv norm", "norm", self.kv_rank)]
         if gates := self.num_heads * self.gate_size:
             out += linear("attention gate", "attention", gates, hidden)
-        out += self.indexer.weights(hidden, self.q_rank) if self.indexer else []
+        out += self.indexer.weights(hidden, self.q_rank or hidden) if self.indexer else []
         return out + linear("attention output", "attention", hidden, self.num_heads * self.v_dim, b)
 
     def operations(self, run):
@@ -362,7 +359,7 @@ class LatentAttention(Mixer):
         if gates := heads * self.gate_size:
             run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
-        window, kind = sparse(self, run, self.q_rank)
+        window, kind = sparse(self, run, self.q_rank or run.hidden)
         run.attend(
             heads=heads,
             kv_heads=1,
@@ -516,8 +513,8 @@ class MoE(FeedForward):
     routed = True
 
     def __post_init__(self):
-        sizes, counts = ("num_experts", "top_k", "width"), ("shared_width", "zero_experts")
-        counts = (*counts, "latent")
+        sizes = ("num_experts", "top_k", "width")
+        counts = ("shared_width", "zero_experts", "latent")
         flags = ("gated", "bias", "shared_gate", "router_bias", "router_correction", "router_scale")
         flags = (*flags, "latent_norm", "image_correction")
         check_fields(self, sizes=sizes, counts=counts, flags=flags)
@@ -540,9 +537,7 @@ class MoE(FeedForward):
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""
-        out = linear("router", "router", self.choices, hidden, self.router_bias)
-        if self.router_correction:
-            out.append(vector("router correction", "router", self.choices))
+        out = self.router_weights(hidden)
         if self.image_correction:
             out.append(vector("router correction of images", "router", self.choices))
         if self.router_scale:
@@ -562,6 +557,13 @@ class MoE(FeedForward):
         return out + (
             linear("shared gate", "shared experts", 1, hidden) if self.shared_gate else []
         )
+
+    def router_weights(self, hidden):
+        """Weights of the router, as a list."""
+        out = linear("router", "router", self.choices, hidden, self.router_bias)
+        if self.router_correction:
+            out.append(vector("router correction", "router", self.choices))
+        return out
 
     @property
     def sizes(self):
@@ -583,7 +585,7 @@ class MoE(FeedForward):
         pairs = run.here * self.used / ep
         ranks = expert_ranks(self.used, self.num_experts, ep)
         arrive = run.here if run.owners == 1 else run.here * ranks / ep
-        run.gemm("router", run.mine, self.choices, run.hidden, "router")
+        self.router_operations(run)
         inside = self.latent or run.hidden
         if self.latent:
             run.gemm("latent down", run.mine, self.latent, run.hidden, "shared experts")
@@ -607,6 +609,10 @@ class MoE(FeedForward):
             sent = run.here / ep * copies * inside
             run.exchange("dispatch", sent, ep)
             run.exchange("combine", sent, ep)
+
+    def router_operations(self, run):
+        """Adds the products of the router."""
+        run.gemm("router", run.mine, self.choices, run.hidden, "router")
 
     def _shared(self, run):
         if self.shared_width:
@@ -656,7 +662,8 @@ class MoE(FeedForward):
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """One layer: a mixer (attention, Mamba-2 or None), a feed-forward part or None, and its norms;
-    `residual` is what joins it to the others where that is more than a sum.
+    `residual` is what joins it to the others where that is more than a sum. A `repeated` block runs
+    once more with the weights of an earlier one, which are stored there.
 
     Examples
     --------
@@ -670,13 +677,14 @@ class Block:
     norm_bias: bool = False
     scalars: int = 0  # numbers that scale the output of the layer
     residual: Residual | None = None
+    repeated: bool = False
 
     def __post_init__(self):
         kinds = "HyperConnections, AttentionResidual or None"
         instance("residual", self.residual, Residual | None, kinds)
         instance("mixer", self.mixer, Mixer | None, "a Mixer, as SelfAttention, or None")
         instance("ffn", self.ffn, FeedForward | None, "a FeedForward, as DenseFFN, or None")
-        check_fields(self, counts=("norms", "scalars"), flags=("norm_bias",))
+        check_fields(self, counts=("norms", "scalars"), flags=("norm_bias", "repeated"))
         for part in self.parts:
             for name in part.sizes:
                 choice("size", name, SIZE_NAMES)
@@ -701,4 +709,5 @@ class Block:
         out = [w for part in self.parts for w in part.weights(hidden)]
         out += self.residual.weights(hidden) if self.residual else []
         out += [vector("layer scalar", "norm", self.scalars)] if self.scalars else []
-        return out + [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms
+        out += [vector("norm", "norm", hidden * (2 if self.norm_bias else 1))] * self.norms
+        return [replace(weight, stored=0) for weight in out] if self.repeated else out

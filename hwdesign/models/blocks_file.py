@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields
 from types import NoneType
 
 from hwdesign._check import choice, shown
-from hwdesign.models import compressed, factored, jet, linear, shared_cache
+from hwdesign.models import compressed, factored, jet, linear, rarer_blocks, shared_cache
 from hwdesign.models.blocks import Block, MoE, SelfAttention
 from hwdesign.models.checkpoint import prediction_words
 from hwdesign.models.mamba import Mamba2
@@ -30,7 +30,8 @@ LONGEST_TEXT = 300  # [character]
 TYPED = 200  # keys that are looked at for a misspelt one
 LARGEST = {"vocab_size": LIMITS["vocab_size"], "max_positions": LONGEST, "rows": 10**11}
 PLAIN = {int: "a whole number", bool: "true or false", str: "text in one line"}
-MODULES = (compressed, factored, jet, linear, shared_cache)  # whose kinds no module above imports
+# Whose kinds no module above imports.
+MODULES = (compressed, factored, jet, linear, rarer_blocks, shared_cache)
 HOME = "hwdesign.models."
 # What the classes leave to those who read: field, whether it fits, and what would.
 FIT = {
@@ -66,7 +67,7 @@ def kinds(accepted):
 
     >>> from hwdesign.models.parts import FeedForward
     >>> list(kinds(FeedForward | None))
-    ['dense_ffn', 'moe']
+    ['deep_router_moe', 'dense_ffn', 'image_moe', 'moe', 'weighed_moe']
     """
     found, waiting = {}, [option for option in _options(accepted) if isinstance(option, type)]
     while waiting:

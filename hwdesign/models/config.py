@@ -21,7 +21,7 @@ from hwdesign.models.reading import BLOCKS_KEY, LIMIT, LIMITS, LONGEST, NESTED, 
 SHIPPED = Path(__file__).parent / "configs"
 MAX_BYTES = 16_000_000  # some kilobytes, but for lists of quantized modules
 SIDE = re.compile(
-    "vision|visual|image|audio|video|speech|talker|tts|code2wav|token2wav|dit_|vit", re.I
+    "vision|visual|image|audio|video|speech|talker|tts|code2wav|token2wav|dit_|vit|qformer", re.I
 )  # towers left out
 # A key with a SHAPING part is refused when nobody read it, unless it has a word of training or
 # numerics, or one of

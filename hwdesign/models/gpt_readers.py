@@ -5,6 +5,7 @@ Sources: the `configuration_*.py` and `modeling_*.py` of each model type in tran
 
 from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
+from hwdesign.models.parts import linear
 
 
 def _gpt(read, hidden, kind):
@@ -23,10 +24,10 @@ def _gpt(read, hidden, kind):
     return {"blocks": (block,) * reading.layers(read), "positions": positions, "norm_bias": True}
 
 
-def _made(read, mixer, width, *, bias=True, norms=2, **fields):
+def _made(read, mixer, width, *, bias=True, norms=2, scalars=0, **fields):
     """Equal blocks of attention and a part without a gate."""
     ffn = DenseFFN(width=width, gated=False, bias=bias)
-    block = Block(mixer=mixer, ffn=ffn, norms=norms, norm_bias=True)
+    block = Block(mixer=mixer, ffn=ffn, norms=norms, norm_bias=True, scalars=scalars)
     return {"blocks": (block,) * reading.layers(read), "norm_bias": True, **fields}
 
 
@@ -74,25 +75,36 @@ def _gptj(read, hidden, kind):
 
 
 def _opt(read, hidden, kind):
-    """Learned positions, two rows more than the context is long."""
-    reading.only(read, {"do_layer_norm_before": True, "_remove_final_layer_norm": False})
-    reading.only(read, {"word_embed_proj_dim": hidden, "layer_norm_elementwise_affine": True})
+    """Learned positions, two rows more than the context is long; embeddings narrower than the
+    hidden size, as those of OPT-350m, are projected to it and back.
+    """
+    before = read.flag("do_layer_norm_before", default=True)
+    ends = not read.flag("_remove_final_layer_norm") and before
+    reading.only(read, {"layer_norm_elementwise_affine": True})
+    narrow = read.integer("word_embed_proj_dim", default=hidden)
     bias = read.flag("enable_bias", default=True)
     heads, kv, size = reading.heads(read, hidden)
     shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
     mixer = SelfAttention(**shape, qkv_bias=bias, out_bias=bias)
     positions = read.integer("max_position_embeddings") + 2
-    return _made(read, mixer, read.integer("ffn_dim"), bias=bias, positions=positions)
+    fields = {"positions": positions, "final_norm": ends}
+    if narrow != hidden:
+        closing = linear("projection in", "residual", hidden, narrow)
+        closing += linear("projection out", "residual", narrow, hidden)
+        fields |= {"embedding_size": narrow, "closing": tuple(closing)}
+    return _made(read, mixer, read.integer("ffn_dim"), bias=bias, **fields)
 
 
 def _phi(read, hidden, kind):
     """Attention and feed-forward part side by side, after one norm."""
-    reading.only(read, {"qk_layernorm": False})
+    normed = read.flag("qk_layernorm")
     heads, kv, size = reading.heads(read, hidden)
     shape = {"num_heads": heads, "num_kv_heads": kv, "head_dim": size}
-    mixer = SelfAttention(**shape, qkv_bias=True, out_bias=True)
+    norm = "head" if normed else None
+    mixer = SelfAttention(**shape, qkv_bias=True, out_bias=True, qk_norm=norm)
     width = read.integer("intermediate_size", "n_inner")
-    return _made(read, mixer, width, norms=1, head_bias=True)
+    biases = 2 * size * normed  # of the norms of queries and keys
+    return _made(read, mixer, width, norms=1, scalars=biases, head_bias=True)
 
 
 READERS = {

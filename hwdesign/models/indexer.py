@@ -16,7 +16,8 @@ class Indexer:
 
     A `shared` one takes the choice of a layer before it, and has neither weights nor cache.
     `weighted` heads are summed with weights of their own. With `pool` above 1, so many tokens are
-    pooled into one key.
+    pooled into one key. With `averaged` above 1 it scores the averages of so many keys, all of
+    which are kept.
 
     Examples
     --------
@@ -30,10 +31,11 @@ class Indexer:
     shared: bool = False
     weighted: bool = True
     pool: int = 1  # [token]
+    averaged: int = 1  # [token]
 
     def __post_init__(self):
         sizes, flags = ("num_heads", "head_dim", "top_k"), ("shared", "weighted")
-        check_fields(self, sizes=sizes, flags=flags, whole=("pool",))
+        check_fields(self, sizes=sizes, flags=flags, whole=("pool", "averaged"))
 
     @property
     def cache_elements(self):
@@ -67,7 +69,8 @@ class Indexer:
         run.gemm("indexer q", run.tokens, self.num_heads * size, query, part)
         width = size * (1 + (self.pool > 1)) + self.num_heads * self.weighted
         run.gemm("indexer k", run.tokens, width, run.hidden, part)
-        run.score(heads=self.num_heads, size=size, cached=size, kind="an indexer", every=self.pool)
+        every = self.pool * self.averaged
+        run.score(heads=self.num_heads, size=size, cached=size, kind="an indexer", every=every)
 
 
 def picked(name, mixer):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwdesign._check import dims, positive, text
+from hwdesign._check import dims, flag, positive, text
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 
@@ -26,6 +26,8 @@ class Gemm:
     part : str
         Part of the model it belongs to, as in `Model.parameters_by_part`; it decides the number
         format.
+    stored : bool
+        Whether its weights are stored for it, and not for another product that has them, too.
 
     Raises
     ------
@@ -44,10 +46,12 @@ class Gemm:
     k: np.ndarray  # [element]
     count: float = 1.0
     part: str = "ffn"
+    stored: bool = True
 
     def __post_init__(self):
         text("name", self.name)
         text("part", self.part)
+        flag("stored", self.stored)
         (m, count), (n, k) = positive(m=self.m, count=self.count), dims(n=self.n, k=self.k)
         for name, value in (("m", m), ("n", n), ("k", k), ("count", count)):
             object.__setattr__(self, name, value[()])

@@ -82,6 +82,9 @@ class Model:
         What the checkpoint holds besides and no count includes, in words.
     closing : tuple of Weight
         What follows the last block besides the final norm and the head.
+    embedding_size : int or None
+        Width of the embedding and of the head where it is not the hidden size [element]; `closing`
+        holds what projects between the two.
 
     Raises
     ------
@@ -120,12 +123,14 @@ class Model:
     max_positions: int | None = None  # [token]
     left_out: tuple[str, ...] = ()
     closing: tuple[Weight, ...] = ()
+    embedding_size: int | None = None  # [element]
 
     def __post_init__(self):
-        sizes, counts = ("hidden_size", "vocab_size"), ("positions", "labels")
+        sizes = ("hidden_size", "vocab_size", "embedding_size")
+        counts, none = ("positions", "labels"), ("embedding_size",)
         flags = ("tied_embeddings", "norm_bias", "embedding_norm", "final_norm")
         flags += ("head_bias", "lm_head")
-        check_fields(self, texts=("name",), sizes=sizes, counts=counts, flags=flags)
+        check_fields(self, texts=("name",), sizes=sizes, counts=counts, none=none, flags=flags)
         if self.tied_embeddings and not self.lm_head:
             raise ValueError("tied_embeddings must be False without lm_head, got True")
         blocks = listed("blocks", self.blocks, Block, "at least one Block")
@@ -162,6 +167,11 @@ class Model:
         return max(found, default=1)
 
     @property
+    def embedding_width(self):
+        """Width of the embedding and of the head [element]."""
+        return self.embedding_size or self.hidden_size
+
+    @property
     def weights(self):
         """All weights, embedding to head, as a list of `Weight`."""
         seen = {block: block.weights(self.hidden_size) for block in self.block_counts}
@@ -174,7 +184,11 @@ class Model:
         hidden, vocab = self.hidden_size, self.vocab_size
         out = [
             Weight(
-                name="embedding", part="embedding", n=vocab, k=hidden, matmul=self.tied_embeddings
+                name="embedding",
+                part="embedding",
+                n=vocab,
+                k=self.embedding_width,
+                matmul=self.tied_embeddings,
             )
         ]
         if self.positions:
@@ -194,7 +208,8 @@ class Model:
         hidden = self.hidden_size
         out = self._norm("final norm", self.final_norm) + list(self.closing)
         if self.lm_head and not self.tied_embeddings:
-            out.append(Weight(name="lm_head", part="head", n=self.vocab_size, k=hidden))
+            width = self.embedding_width
+            out.append(Weight(name="lm_head", part="head", n=self.vocab_size, k=width))
         if self.lm_head and self.head_bias:
             out.append(vector("head bias", "head", self.vocab_size))
         if self.labels:
@@ -230,7 +245,7 @@ class Model:
         if flag("include_embedding", include_embedding) or self.tied_embeddings:
             return total
         more = sum(w.used * w.elements for w in self.closing if w.part == "embedding")
-        return total - self.vocab_size * self.hidden_size - more
+        return total - self.vocab_size * self.embedding_width - more
 
     @property
     def matmul_parameters(self):

@@ -92,6 +92,11 @@ def prove(model, source, config=None):
 
 def compare(model, found, config=None):
     """The same of a `Checkpoint` that was read already."""
+    if again := sum(block.repeated for block in model.blocks):
+        raise ValueError(
+            "model must have layers that run once, since files hold the others' weights once, got "
+            f"{again} blocks that run again"
+        )
     if not found.tensors:
         return _by_names(model, found)
     parameters, others = unpack(found.tensors, config)
@@ -166,7 +171,7 @@ class Held:
 
     def _head_again(self):
         """Name of a tied head that is stored once more, None where there is none."""
-        size = self.model.vocab_size * self.model.hidden_size
+        size = self.model.vocab_size * self.model.embedding_width
         alike = [n for n, p in self.places.outside.items() if p is NAMED or p.elements == size]
         heads = [name for name in alike if HEAD.search(name)]
         return heads[0] if self.model.tied_embeddings and len(alike) > len(heads) == 1 else None
@@ -389,7 +394,7 @@ def _besides(model, held, others):
 
 def _prediction(model, found):
     """A line about prediction layers, held against what the sheet leaves out where it says that."""
-    size = model.vocab_size * model.hidden_size
+    size = model.vocab_size * model.embedding_width
     copies = [name for name, p in found.items() if p.elements == size]
     own = count(found.values()) - size * len(copies)
     line = f"prediction layers: {own:,} parameters"
@@ -442,7 +447,7 @@ def _total_bytes(model, held, found):
     """(whether the bytes agree, lines about them) of an index."""
     if not found.total_size:
         return True, ["the index gives no total_size, so bytes are not compared"]
-    again = model.vocab_size * model.hidden_size if held.again else 0
+    again = model.vocab_size * model.embedding_width if held.again else 0
     apart = bool(held.places.towers or held.places.prediction)
     total, lines = found.total_size, []
     if held.again:

@@ -136,6 +136,114 @@ class AttentionResidual(Residual):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LowRankConnections(Residual):
+    """Several residual streams, which each of the two parts of a block takes in through a norm and
+    weights that two matrices of a low `rank` make, and to which one number a stream adds what the
+    part returns; the norms of the parts are among these.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in LowRankConnections(streams=4, rank=8).weights(64))
+    10752
+    """
+
+    streams: int
+    rank: int  # [element]
+
+    def __post_init__(self):
+        check_fields(self, whole=("streams",), sizes=("rank",))
+
+    def head(self, hidden):
+        """Weights that sum the streams after the last block [element]."""
+        wide = self.streams * hidden
+        out = [vector("stream norm", "norm", wide)]
+        out += linear("stream weights down", PART, self.rank, wide)
+        return (*out, *linear("stream weights up", PART, wide, self.rank))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        one = linear("stream injection", PART, self.streams, self.streams * hidden)
+        return 2 * [*self.head(hidden), *one]
+
+    def operations(self, run):
+        """Adds both connections of one layer, which every GPU works out for itself."""
+        wide = self.streams * run.hidden
+        down = self.rank + self.streams
+        run.gemm("stream weights down", run.tokens, down, wide, PART, 2.0)
+        run.gemm("stream weights up", run.tokens, wide, self.rank, PART, 2.0)
+        run.small(6, run.tokens * wide)  # norm, weights and sum of each part
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedNorms(Residual):
+    """`gates` of the norms of a block scale each element of what they return by a gate that two
+    matrices of a low `rank` make of it.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in GatedNorms(rank=16, gates=2).weights(64))
+    4096
+    """
+
+    rank: int  # [element]
+    gates: int = 2
+
+    def __post_init__(self):
+        check_fields(self, sizes=("rank",), whole=("gates",))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        one = linear("norm gate down", PART, self.rank, hidden)
+        return self.gates * [*one, *linear("norm gate up", PART, hidden, self.rank)]
+
+    def operations(self, run):
+        """Adds the gates of one layer, which every GPU works out for itself."""
+        run.gemm("norm gate down", run.tokens, self.rank, run.hidden, PART, float(self.gates))
+        run.gemm("norm gate up", run.tokens, run.hidden, self.rank, PART, float(self.gates))
+        run.small(self.gates, run.tokens * run.hidden)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedInput(Residual):
+    """What a shared block returns is projected before a block adds it to what it takes in. The
+    shared block has adapters of a low `rank` for this place: from the hidden size to the `width` of
+    its feed-forward part, and `attention_adapters` from twice the hidden size to as much; 0 where
+    there are none.
+
+    Examples
+    --------
+    >>> sum(w.elements for w in SharedInput().weights(64))
+    4096
+    """
+
+    rank: int = 0  # [element]
+    width: int = 0  # [element]
+    attention_adapters: int = 0
+
+    def __post_init__(self):
+        check_fields(self, counts=("rank", "width", "attention_adapters"))
+
+    def weights(self, hidden):
+        """Weights of a block for a hidden size [element]."""
+        out = linear("shared input", PART, hidden, hidden)
+        if self.rank and self.width:
+            out += linear("adapter down", PART, self.rank, hidden)
+            out += linear("adapter up", PART, self.width, self.rank)
+        if self.rank and self.attention_adapters:
+            one = linear("attention adapter down", PART, self.rank, 2 * hidden)
+            one += linear("attention adapter up", PART, 2 * hidden, self.rank)
+            out += self.attention_adapters * one
+        return out
+
+    def operations(self, run):
+        """Adds the projection and the adapters of one layer, which every GPU works out for
+        itself.
+        """
+        for weight in self.weights(run.hidden):
+            run.gemm(weight.name, run.tokens, weight.n, weight.k, PART)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerLayerInputs(Residual):
     """A vector of `width` for each token and each layer, from a table and from the embedding, which
     a gate lets into the layer's output.

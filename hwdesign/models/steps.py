@@ -111,7 +111,7 @@ class Experts:
     expert, experts `touched`.
 
     `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down
-    [element].
+    [element]. Not `stored`, their weights are those of an earlier layer.
 
     Examples
     --------
@@ -127,10 +127,11 @@ class Experts:
     width: int  # [element]
     gate: int = 2
     count: int = 1
+    stored: bool = True
 
     def __post_init__(self):
         amounts, sizes = ("tokens", "pairs", "touched", "local"), ("hidden", "width", "gate")
-        check_fields(self, amounts=amounts, sizes=sizes, whole=("count",))
+        check_fields(self, amounts=amounts, sizes=sizes, whole=("count",), flags=("stored",))
 
     @property
     def elements(self):
@@ -177,7 +178,8 @@ class Step:
     """All operations of one step on one GPU.
 
     `gemms` (those of experts among them), attention `work`, `scans` of layers with a state,
-    `experts`, `exchanges`; `small_kernels`, how many norms, rotations, activations and routings
+    `experts`, `exchanges`; `held`, pairs of a part and elements of its weights that are stored and
+    not used [element]; `small_kernels`, how many norms, rotations, activations and routings
     run, and `small_elements` that they read and write [element].
 
     Examples
@@ -191,6 +193,7 @@ class Step:
     scans: list = field(default_factory=list)
     experts: list = field(default_factory=list)
     exchanges: list = field(default_factory=list)
+    held: list = field(default_factory=list)
     small_kernels: int = 0
     small_elements: float = 0.0  # [element]
 
@@ -388,19 +391,20 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     load = dims(batch=batch, context=context, new_tokens=new_tokens)
     run = AttentionRun(model.hidden_size, plan, *load)
     for block, run.count in model.block_counts.items():
+        run.stored = not block.repeated
         run.small(block.norms, run.tokens * model.hidden_size)
         if block.mixer:
             block.mixer.operations(run)
         if block.residual:
             block.residual.operations(run)
-    run.count = 1
+    run.count, run.stored = 1, True
     run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
     for weight in model.closing:
         if weight.matmul:
             run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
     if model.head_rows:
         rows = int(pad(model.head_rows, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
-        run.gemm("head", run.batch, rows, model.hidden_size, "head")
+        run.gemm("head", run.batch, rows, model.embedding_width, "head")
         run.small(1, run.batch * rows)  # sampling
     return run.step()
 
@@ -444,6 +448,7 @@ def feed_forward_part(model, plan, groups, *, batch, context, new_tokens=1):
     load = dims(batch=batch, new_tokens=new_tokens, context=context)
     run = FeedForwardRun(model.hidden_size, plan, groups, *load[:2])
     for block, run.count in model.block_counts.items():
+        run.stored = not block.repeated
         if block.ffn:
             run.feed(block.ffn)
     return run.step()
@@ -476,11 +481,11 @@ def _refusal(part, *arguments, batch):
 
 class Run:
     """Collects the operations of a part of a step on one GPU; `count` is how many equal layers are
-    being added. A block's `operations` are told in its words.
+    being added, `stored` whether their weights are. A block's `operations` are told in its words.
     """
 
     def __init__(self, hidden, plan):
-        self.hidden, self.plan, self.count = hidden, plan, 1
+        self.hidden, self.plan, self.count, self.stored, self.held = hidden, plan, 1, True, []
         self.gemms, self.work, self.scans, self.experts, self.exchanges = [], [], [], [], []
         self.small_kernels, self.small_elements = 0, 0.0
 
@@ -497,7 +502,12 @@ class Run:
     def gemm(self, name, m, n, k, part, count=1.0):
         """A product with weights, `count` of them a layer."""
         count = count * self.count
-        self.gemms.append(Gemm(name=name, m=m, n=n, k=k, count=count, part=part))
+        gemm = Gemm(name=name, m=m, n=n, k=k, count=count, part=part, stored=self.stored)
+        self.gemms.append(gemm)
+
+    def hold(self, part, elements):
+        """Weights of a layer that are stored and not used [element]."""
+        self.held.append((part, elements * self.count * self.stored))
 
     def exchange(self, kind, elements, ranks):
         """A collective, which one rank alone does without."""
@@ -653,4 +663,5 @@ class FeedForwardRun(Run):
 
     def route(self, **sizes):
         """The routed experts of a layer, in the fields of `Experts`."""
-        self.experts.append(Experts(**{"hidden": self.hidden, "count": self.count} | sizes))
+        own = {"hidden": self.hidden, "count": self.count, "stored": self.stored}
+        self.experts.append(Experts(**own | sizes))

@@ -690,13 +690,15 @@ class _StepTimer:
         vectors = _cut_tables(model.closing, same)
         for block, count in model.block_counts.items():
             vectors += count * _cut_tables(block.weights(model.hidden_size), same)
-        table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.hidden_size
-        rows = model.positions + 1 + model.norm_bias  # positions, and the final norm
+        table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.embedding_width
+        norms = model.final_norm + model.embedding_norm
+        rows = model.positions + norms * (1 + model.norm_bias)  # positions, and norms
+        bias = model.vocab_size * model.head_bias
         cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
         held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
         tokens = np.ceil(np.ceil(batch / plan.pp) / plan.dp) * new
         return _Kept(
-            vectors=(vectors + table + rows * model.hidden_size) * BF16.bytes,
+            vectors=(vectors + table + bias + rows * model.hidden_size) * BF16.bytes,
             cache=held,
             stream=tokens * model.streams * model.hidden_size * BF16.bytes,
         )
@@ -707,10 +709,11 @@ class _StepTimer:
             part: sum(share * recipe.weights.bytes for recipe, share in formats)
             for part, formats in self.formats.items()
         }
-        dense = [gemm for gemm in done.gemms if gemm.part != "experts"]
+        dense = [gemm for gemm in done.gemms if gemm.part != "experts" and gemm.stored]
         total = sum(gemm.count * gemm.n * gemm.k * size[gemm.part] for gemm in dense)
-        total += sum(e.count * e.stored_elements * size["experts"] for e in done.experts)
-        return total
+        routed = [experts for experts in done.experts if experts.stored]
+        total += sum(e.count * e.stored_elements * size["experts"] for e in routed)
+        return total + sum(elements * size[part] for part, elements in done.held)
 
 
 def _cut_tables(weights, same):
@@ -740,9 +743,9 @@ def _stage_shares(model, context, stages, engine, size):
     ends = np.cumsum(split)
     parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
     weights = [float(sum(sizes[block] for block in part)) for part in parts]
-    weights[0] += model.vocab_size * model.hidden_size
+    weights[0] += model.vocab_size * model.embedding_width
     weights[0] += sum(w.elements for w in model.closing if w.part == "embedding")
-    weights[-1] += model.head_rows * model.hidden_size
+    weights[-1] += model.head_rows * model.embedding_width
     cached = [sum(caches[block] for block in part) for part in parts]
     every = np.maximum(sum(cached), 1e-9)
     return [(w / sum(weights), c / every) for w, c in zip(weights, cached, strict=True)]
