@@ -234,6 +234,21 @@ def configs_2026():
     return dict(sorted((here | {name: config_2026(name) for name in SHIPPED_AS}).items()))
 
 
+def is_plain(name):
+    """Whether a shipped model has no kind that test_new_kinds.py holds: those have other products, and copies of their own."""
+    from hwdesign.models import config
+    from hwdesign.models.blocks import LatentAttention, SelfAttention
+    from hwdesign.models.mamba import Mamba2
+
+    kinds = SelfAttention | LatentAttention | Mamba2 | None
+    blocks = config.load(name).block_counts
+    return not any(
+        block.residual or getattr(block.ffn, "latent", None) or getattr(block.mixer, "output_gate", None)
+        or getattr(block.mixer, "indexer", None) or not isinstance(block.mixer, kinds)
+        for block in blocks
+    )  # fmt: skip
+
+
 def fastest(case, pairs):
     """A case under the fastest of some pairs of plans, None where none fits."""
     return next(case.ranked(pairs), None)

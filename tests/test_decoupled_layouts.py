@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import is_plain
 
 import hwdesign as hw
 from hwdesign import Plan
@@ -37,7 +38,7 @@ def caches(model):
     return [b.mixer for b in model.blocks if b.mixer and b.mixer.cache_elements]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [name for name in CONFIGS if is_plain(name)])
 def test_beyond_the_key_value_heads_tensor_parallelism_stores_copies(models, name):
     model, context = models[name], np.array([1, 100_000])
     heads = {getattr(m, "num_kv_heads", 1) for m in caches(model)}

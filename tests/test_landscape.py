@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import is_plain
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +23,6 @@ from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front, w
 from hwdesign.formulas.pipeline import schedule
 from hwdesign.formulas.roofline import amdahl_speedup
 from hwdesign.lessons.studies import levers
-from hwdesign.models import config
-from hwdesign.models.blocks import LatentAttention, SelfAttention
-from hwdesign.models.mamba import Mamba2
 from hwdesign.models.steps import Gemm, Scan, Step, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.estimate import decode_steps, prefill_steps
 from hwdesign.timing.layouts import attention_kind
@@ -521,17 +519,6 @@ def copies(gemm, model, a, f, groups):
     shared = f.gpus // (1 if f.gather else min(f.ep, groups))  # GPUs with the same tokens in the feed-forward part
     return {"q down": same, "kv down": same, "q up": a.kvp, "q": a.kvp, "qkv": a.kvp, "router": shared,
             "shared gate": shared}.get(gemm.name, 1)  # fmt: skip
-
-
-def is_plain(name):
-    """Whether a model has no kind that tests/test_new_kinds.py holds: its products have other names and copies."""
-    kinds = SelfAttention | LatentAttention | Mamba2 | None
-    blocks = config.load(name).block_counts
-    return not any(
-        block.residual or getattr(block.ffn, "latent", None) or getattr(block.mixer, "output_gate", None)
-        or getattr(block.mixer, "indexer", None) or not isinstance(block.mixer, kinds)
-        for block in blocks
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if is_plain(name)])

@@ -11,8 +11,8 @@ import pytest
 from conftest import fastest
 
 import hwdesign as hw
-from hwdesign import cli
-from hwdesign.advice import report_text, safe, shapes
+from hwdesign import cli, safe
+from hwdesign.advice import report_text, shapes
 from hwdesign.advice.judge import judge
 from hwdesign.formulas import (
     attention,

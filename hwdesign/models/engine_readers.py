@@ -8,7 +8,6 @@ Phi-4-multimodal, arXiv 2503.01743, and its published config.
 from hwdesign.models import dense_readers, mixed_readers, reading
 from hwdesign.models.blocks import DenseFFN, SelfAttention
 from hwdesign.models.parts import Weight, linear
-from hwdesign.models.shared_cache import SharedKeysAttention
 
 LINEAR = "residual"  # part of matrices outside the blocks
 
@@ -78,6 +77,8 @@ def _hunyuan_large(read, hidden, kind):
     """Experts beside shared ones in each layer; where keys and values are shared, every n-th layer
     makes them.
     """
+    from hwdesign.models.shared_cache import SharedKeysAttention
+
     layers, bias = reading.layers(read), read.flag("attention_bias")
     reading.only(read, {"tie_word_embeddings": True, "mlp_bias": False, "norm_type": "rms"})
     read.used.update(("org_vocab_size", "moe_drop_tokens", "moe_random_routing_dropped_token"))

@@ -87,7 +87,8 @@ class Rules:
         """Note which layers an entry tells apart."""
         found = None if regex else NUMBER.search(entry)
         rest = f"{entry[: found.start(1)]}{entry[found.end(1) :]}" if found else entry
-        if any(map(str.isdigit, rest)):
+        words = rest if regex or "*" in entry else rest.split(".")  # a name stands for whole words
+        if any(map(str.isdigit, words)):
             self.numbered = True
         elif found and found[2] == "*":
             self.starts.append(found[1])

@@ -2,6 +2,8 @@
 convolved attention, gated norms, experts for images.
 
 Sources: the `configuration_*.py` and `modeling_*.py` of each model type in transformers 5.24.
+
+Blocks of few models are imported where a reader makes them: `show` starts faster without.
 """
 
 from dataclasses import replace
@@ -12,17 +14,6 @@ from hwdesign.models.indexer import Indexer
 from hwdesign.models.linear import Mamba1
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import vector
-from hwdesign.models.rarer_blocks import (
-    ConvolvedAttention,
-    DeepRouterMoE,
-    ImageMoE,
-    PairedLatentAttention,
-    RecurrentUnit,
-    RelativeAttention,
-    RoutedAttention,
-    TwoInputAttention,
-    WeighedMoE,
-)
 from hwdesign.models.rarer_readers import FULL, INDEXED, divided, unquantized
 from hwdesign.models.residual import GatedNorms, LowRankConnections, SharedInput
 from hwdesign.models.sparse_readers import deepseek_experts, indexers
@@ -31,6 +22,8 @@ from hwdesign.models.state_readers import delta_net
 
 def _recurrent_gemma(read, hidden, kind):
     """Recurrences, and attention in windows in the layers that a pattern names."""
+    from hwdesign.models.rarer_blocks import RecurrentUnit
+
     layers = reading.layers(read)
     read.used.update(("final_w_init_variance_scale", "w_init_variance_scale"))
     heads, size = divided(read, hidden, "num_attention_heads")
@@ -65,6 +58,8 @@ def _recurrent_gemma(read, hidden, kind):
 
 def _jetmoe(read, hidden, kind):
     """Experts of queries and outputs, and experts; a bias after each of the two."""
+    from hwdesign.models.rarer_blocks import RoutedAttention
+
     layers, kv = reading.layers(read), read.integer("num_key_value_heads", default=16)
     size = read.integer("kv_channels", "head_dim", default=128)
     moe = reading.experts(read, "intermediate_size")
@@ -84,6 +79,8 @@ def _zaya(read, hidden, kind):
     """Attention over convolved queries and keys; a router of several layers, which may pick
     nothing, and takes in what that of the layer before made; scales and biases of both residuals.
     """
+    from hwdesign.models.rarer_blocks import ConvolvedAttention, DeepRouterMoE
+
     layers = reading.layers(read)
     reading.only(read, {"num_experts_per_tok": 1})
     heads, kv, size = reading.heads(read, hidden)
@@ -126,6 +123,8 @@ def _zaya(read, hidden, kind):
 
 def _axk2(read, hidden, kind):
     """Latent attention with an indexer and a gate made beside its queries; gated norms."""
+    from hwdesign.models.rarer_blocks import PairedLatentAttention
+
     layers = reading.layers(read)
     reading.pattern(read, "layer_types", layers, dict.fromkeys((INDEXED,)))
     latent = reading.latent_attention(read)
@@ -144,6 +143,8 @@ def _ernie_vl(read, hidden, kind):
     """Experts for tokens of text and, of another width, for those of images; shared experts of the
     first width.
     """
+    from hwdesign.models.rarer_blocks import ImageMoE
+
     layers = reading.layers(read)
     heads, kv, size = reading.heads(read, hidden)
     reading.only(read, {"use_bias": False})
@@ -204,6 +205,8 @@ def _zamba(read, hidden, kind):
 
 def _shared_block(read, hidden, width, bias=False):
     """A block of attention over two vectors; its first norm is twice as wide as the second."""
+    from hwdesign.models.rarer_blocks import TwoInputAttention
+
     heads = read.integer("num_attention_heads")
     kv = read.integer("num_key_value_heads", default=heads)
     if heads % kv:
@@ -335,6 +338,8 @@ def _inkling(read, hidden, kind):
     """Attention with learned biases by distance, in windows and in full, and short convolutions
     behind each part; a router that weighs the shared experts, too.
     """
+    from hwdesign.models.rarer_blocks import WeighedMoE
+
     layers = reading.layers(read)
     reading.only(read, {"shared_expert_sink": True})
     read.used.update(("number_of_conv_states", "logits_mup_width_multiplier", "route_scale"))
@@ -374,6 +379,8 @@ def _inkling(read, hidden, kind):
 
 def _inkling_mixer(read, hidden, near):
     """Attention of the layers with a window or of the others."""
+    from hwdesign.models.rarer_blocks import RelativeAttention
+
     start = "swa_" if near else ""
     heads = read.integer(f"{start}num_attention_heads", default=64)
     kv = read.integer(f"{start}num_key_value_heads", default=16 if near else 8)

@@ -14,8 +14,6 @@ from hwdesign.models import (
     reading,
 )
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
-from hwdesign.models.factored import FactoredAttention
-from hwdesign.models.jet import DynamicDeltaNet
 from hwdesign.models.parts import Weight
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
@@ -44,6 +42,8 @@ def _step1(read, hidden, kind):
 
 def _step3(read, hidden, kind):
     """Queries of a latent that all heads share, one key-value head; experts beside a shared one."""
+    from hwdesign.models.factored import FactoredAttention
+
     layers = reading.layers(read)
     reading.only(read, {"num_attention_groups": 1, "tie_word_embeddings": False})
     reading.only(read, {"num_key_value_heads": 1, "attention_bias": False})
@@ -327,6 +327,8 @@ def _jet_nemotron(read, hidden, kind):
 
 def _jet(read, kind):
     """The delta net that an object of its sizes describes."""
+    from hwdesign.models.jet import DynamicDeltaNet
+
     heads, size, wide = read.integer("num_heads"), read.integer("head_dim"), read.raw("expand_v")[1]
     if isinstance(wide, bool) or not isinstance(wide, int | float) or not 0.01 <= wide <= 100:
         raise read.complain("expand_v", "a number from 0.01 to 100")

@@ -10,7 +10,6 @@ from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
 from hwdesign.models.parts import Weight
 from hwdesign.models.residual import AlternatingUpdates, PerLayerInputs
-from hwdesign.models.shared_cache import CrossAttention, SharedCacheAttention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 IMAGE_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]  # where no key says which layers see an image
@@ -38,6 +37,8 @@ def _sharing(read, kinds, mixers):
 
 
 def _without_cache(mixer):
+    from hwdesign.models.shared_cache import SharedCacheAttention
+
     return SharedCacheAttention(
         **{field.name: getattr(mixer, field.name) for field in fields(SelfAttention)}
     )
@@ -174,6 +175,8 @@ def _mllama(read, hidden, kind):
     """Self-attention, and in some layers attention to an image; eight rows more in the embedding
     than in the head.
     """
+    from hwdesign.models.shared_cache import CrossAttention
+
     layers = reading.layers(read)
     reading.only(read, {"tie_word_embeddings": False})
     chosen = read.items("cross_attention_layers", int, "layer numbers")

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from hwdesign.models import reading
 from hwdesign.models.blocks import Block, DenseFFN, SelfAttention
-from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.residual import Engram, HyperConnections
 
@@ -179,6 +178,8 @@ def _switches(read, key, layers):
 
 def _deepseek_v4(read, hidden, kind):
     """Compressed attention and hyper-connections; the first layers route by a table of tokens."""
+    from hwdesign.models.compressed import CompressedAttention
+
     layers = reading.layers(read)
     reading.only(read, {"num_key_value_heads": 1})
     reading.only(read, {"n_shared_experts": 1})
@@ -303,6 +304,8 @@ def _deepseek_v41(read, hidden, kind):
 
 def _shared_entries(read, layers):
     """Attention of each layer, as a list: which compress, keep entries and choose among them."""
+    from hwdesign.models.compressed import SharedEntryAttention
+
     ratios = read.items("compress_ratios", int, "whole numbers")
     if ratios is None or len(ratios) < layers or not all(0 <= r <= 2_000_000 for r in ratios):
         accepted = f"{layers} whole numbers, one a layer, before those of prediction layers"
