@@ -40,6 +40,9 @@ PLAIN_EFFORT, MOST_LETTERS, MOST_PATTERNS = 60, 1000, 5000
 REPEATED = re.compile(r"(?:[*+]|\{\d*,\d*\}|(?<!\()\?)\??")
 DIGITS = re.compile(r"(?:\\d|\[0-9\])(?:[*+?]|\{\d*,)")
 UNBOUNDED = re.compile(r"\)[*+{]|\(\?P?[=<#(]|\\[1-9]")
+ONE_EXPERT = re.compile(r"experts\D{0,20}\d")
+NUMBERED = re.compile(r"(?:layers|h)\.(\d+)")
+BEFORE_LAYER = re.compile(r"(?:^|\.)((?:layers|h)\.\d+(?:\.|$))")
 ONE_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")  # a module of one layer, or a pattern for one
 NUMBER = re.compile(r"(?:layers|h)\.(\d+)(?=([.*])|$)")  # of a layer, in an entry
 
@@ -62,6 +65,7 @@ class Rules:
         self.individual, self.effort = False, PLAIN_EFFORT
         # Entries for one layer, beginnings of numbers, and whether other digits tell layers apart.
         self.of_layer, self.starts, self.numbered = defaultdict(list), [], False
+        self.shared = 0  # entries that are not for one layer alone
         self.looked_at = {}
 
     def add(self, entry, value, *, regex=False):
@@ -70,21 +74,22 @@ class Rules:
         if OUTSIDE.match(entry):
             self.used.add(entry)
             return
-        self.individual |= bool(re.search(r"experts\D{0,20}\d", entry))
-        self._note_layers(entry, value, regex or entry.startswith("re:"))
+        self.individual |= "experts" in entry and bool(ONE_EXPERT.search(entry))
+        number = self._note_layers(entry, value, regex or entry.startswith("re:"))
         if regex or entry.startswith("re:"):
             self._pattern(entry.removeprefix("re:"), value, entry)
         elif "*" in entry:
             start = re.sub(r"^[\w.]*?((?:layers|h)\.)", r"\1", entry[:MOST_LETTERS])
             self._pattern(start, value, entry, effort=60)
         else:
-            name = _canonical(entry)
+            whole_word = number and entry[number.start() - 1 : number.start()] in ("", ".")
+            name = entry[number.start() :] if whole_word else _canonical(entry)
             self.plain.setdefault(name, (value, entry))
             self.firsts.add(name.partition(".")[0])
             self.lasts.add(name.rpartition(".")[2])
 
     def _note_layers(self, entry, value, regex):
-        """Note which layers an entry tells apart."""
+        """Note which layers an entry tells apart; gives the match of a layer's number or None."""
         found = None if regex else NUMBER.search(entry)
         rest = f"{entry[: found.start(1)]}{entry[found.end(1) :]}" if found else entry
         words = rest if regex or "*" in entry else rest.split(".")  # a name stands for whole words
@@ -93,8 +98,10 @@ class Rules:
         elif found and found[2] == "*":
             self.starts.append(found[1])
         elif found:
-            before = len(self.entries) - sum(map(len, self.of_layer.values()))
-            self.of_layer[found[1]].append((rest, value, before, entry))
+            self.of_layer[found[1]].append((rest, value, self.shared, entry))
+            return found
+        self.shared += 1
+        return found
 
     def likeness(self, number):
         """What is equal for the numbers of two layers that no entry tells apart."""
@@ -192,13 +199,21 @@ class Rules:
     def finish(self, layers):
         """Where an entry names nothing of the model, what is stored is not known."""
         for entry in self.entries:
-            if entry in self.used or UNTOUCHED.search(entry):
+            if entry in self.used:
                 continue
-            layer = re.search(r"(?:layers|h)\.(\d+)", entry)
+            layer = NUMBERED.search(entry)
+            if _untouched(entry[layer.end() :] if layer else entry) or UNTOUCHED.search(entry):
+                continue
             if layer and int(layer[1][:9]) >= layers:  # an extra prediction layer
                 continue
             accepted = "names of modules of the model, as lm_head or model.layers.0.self_attn"
             raise UnknownBytes(str(self.read.complain_about(self.key, accepted, entry)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _untouched(words):
+    """Whether the words after a layer's number name what stays in BF16 or no count includes."""
+    return bool(UNTOUCHED.search(words))
 
 
 def _wildcard(text):
@@ -218,7 +233,7 @@ def _stands_in(start, name):
 
 def _canonical(name):
     """A module's name from the word before its layer on."""
-    start = re.search(r"(?:^|\.)((?:layers|h)\.\d+(?:\.|$))", name)
+    start = BEFORE_LAYER.search(name)
     return name[start.start(1) :] if start else name
 
 
