@@ -1,5 +1,6 @@
 """`hwdesign show` takes at most 50 ms of the processor beyond the start of Python and NumPy, for every config of 2026."""
 
+import math
 import os
 import re
 import resource
@@ -48,10 +49,15 @@ def test_a_sheet_takes_at_most_50_ms_beyond_the_start(tmp_path, capsys):
     environment |= {"PYTHONPYCACHEPREFIX": str(tmp_path), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     show = ["-c", "from hwdesign.cli import main; main(['show', 'llama-3.1-8b'])"]
     subprocess.run([sys.executable, *show], env=environment, stdout=subprocess.DEVNULL, check=True)  # compiles what is imported
-    start = spent(["-c", "import numpy"], environment)
-    beyond, own = spent(show, environment) - start, shown("llama-3.1-8b")
-    limit = LIMIT * max(1, start / START)
-    slow = {path.stem: t for path in CONFIGS if (t := beyond + shown(path) - own) > limit}
+    start, beyond, sheets = math.inf, math.inf, {}
+    for _ in range(5):  # a machine that does something else in between is slower, never faster: the least of all rounds counts
+        start = min(start, spent(["-c", "import numpy"], environment))
+        beyond = min(beyond, spent(show, environment) - start)
+        sheets = {path.stem: min(sheets.get(path.stem, math.inf), shown(path)) for path in CONFIGS}
+        own, limit = shown("llama-3.1-8b"), LIMIT * max(1, start / START)
+        slow = {name: beyond + seconds - own for name, seconds in sheets.items() if beyond + seconds - own > limit}
+        if beyond < limit and not slow:
+            break
     capsys.readouterr()
     assert beyond < limit and not slow, f"start {start:.3f} s, limit {limit:.3f} s: llama-3.1-8b {beyond:.3f} s, {slow}"
 
