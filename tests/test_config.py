@@ -278,7 +278,7 @@ def test_files_too_large_to_be_a_config(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps(crowded))
     start = time.process_time()
     assert config.load(tmp_path / "x.json").parameters == config.load(LLAMA).parameters
-    assert time.process_time() - start < 1  # about 0.3 s
+    assert time.process_time() - start < 4  # about 0.7 s, on a busy machine more
 
 
 @pytest.mark.parametrize("name", ["nothing.json", ".", "a" * 5000, "null\0byte", json.dumps(LLAMA), ""], ids=lambda n: n[:12])
