@@ -1,7 +1,8 @@
 """Fit the constants of the calibrated time model on the shipped tables, and measure the error on what was held out.
 
-    python scripts/fit_calibration.py            # constants.csv, accuracy.csv: about two minutes
-    python scripts/fit_calibration.py --ablation # also ablation.csv: about ten minutes
+    python scripts/fit_calibration.py WHEEL                 # constants.csv, accuracy.csv
+    python scripts/fit_calibration.py WHEEL --only experts  # only the rows of one part
+    python scripts/fit_calibration.py WHEEL --ablation      # also ablation.csv: about ten minutes
 
 Writes into `hwdesign/timing/data/`. The constants that ship are those fitted on the training part, so the error that is printed
 is theirs. Deterministic: the same tables give the same files.
@@ -15,7 +16,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from calibration_cases import cases, gemm_case
+from calibration_cases import PARTS, cases, part
+from cases_gemm import gemm_case
+from silicon_source import WHEEL, Source
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -23,7 +26,6 @@ from hwdesign.formulas.roofline import gemm_bytes
 from hwdesign.timing import gemm_kernel
 from hwdesign.timing.calibration import fit
 from hwdesign.timing.kernels import HOT, cold_share
-from hwdesign.timing.silicon import gemm_grid, slices
 
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one
@@ -170,9 +172,16 @@ def write(name, header, rows):
         csv.writer(handle, lineterminator="\n").writerows([header, *rows])
 
 
-def main(with_ablation):
+def kept(name, parts):
+    """Rows of a CSV file of the package's data that belong to other parts."""
+    mine = {operation for one in parts for operation in part(one).OPERATIONS}
+    with open(OUT / name, newline="", encoding="utf-8") as handle:
+        return [row for row in list(csv.reader(handle))[1:] if row[0] not in mine]
+
+
+def main(wheel, parts, with_ablation):
     found, errors, start = [], [], time.perf_counter()
-    for case in cases():
+    for case in cases(Source(wheel), parts):
         constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
@@ -183,10 +192,10 @@ def main(with_ablation):
             f"{case.label}: {', '.join(f'{r[5]} {r[7]} %' for r in rows)} after {time.perf_counter() - start:.0f} s",
             file=sys.stderr,
         )
-    for row in slices():  # the fastest GEMM of a table is a kernel that does almost nothing
-        if (row["precision"], row["framework"]) == ("bf16", "sglang"):
-            floor = np.nanmin(gemm_grid(row["device"], "bf16", "sglang").seconds)
-            found.append(("small kernel", row["device"], "", "sglang", "fixed", f"{floor:.4g}", "s"))
+    if parts != PARTS:
+        found, errors = kept("constants.csv", parts) + found, kept("accuracy.csv", parts) + errors
+    order = [operation for one in PARTS for operation in part(one).OPERATIONS]
+    found, errors = (sorted(rows, key=lambda row: order.index(row[0])) for rows in (found, errors))
     write("constants.csv", ("operation", "device", "precision", "framework", "constant", "value", "unit"), found)
     columns = ("operation", "device", "precision", "framework", "version", "subset", "held_out", "mape", "median", "in_sample")
     write("accuracy.csv", columns, errors)
@@ -196,5 +205,8 @@ def main(with_ablation):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", help=f"the wheel of {WHEEL}")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="fit these parts and keep the rows of the others")
     parser.add_argument("--ablation", action="store_true", help="also refit every smaller model")
-    main(parser.parse_args().ablation)
+    arguments = parser.parse_args()
+    main(arguments.wheel, tuple(arguments.only or PARTS), arguments.ablation)

@@ -86,7 +86,7 @@ def _fitted():
     return {key: MappingProxyType(values) for key, values in out.items()}
 
 
-def constants(operation, device, precision, framework=None):
+def constants(operation, device, precision, framework=None, *, engine=None):
     """Fitted constants of an operation on a device, or of the nearest stand-in.
 
     Parameters
@@ -102,6 +102,8 @@ def constants(operation, device, precision, framework=None):
     framework : str, optional
         "sglang", "trtllm", "vllm" or "nccl"; by default the first of these that was measured. One
         that is named must have been measured on this device: there is no stand-in for it.
+    engine : str, optional
+        Whose are preferred: the first engine where a device has tables of several.
 
     Returns
     -------
@@ -129,9 +131,10 @@ def constants(operation, device, precision, framework=None):
     if framework is not None:
         have = {key[3]: key[3] for key in _fitted() if key[0] == operation}
         framework = choice("framework", framework, have, normal=str.lower)
-        return _nearest(operation, (device.name,), precision, framework)
+        return _nearest(operation, (device.name,), precision, (framework,))
+    order = tuple(dict.fromkeys((engine, *FRAMEWORKS) if engine else FRAMEWORKS))
     places = (device.name, *STAND_INS.get(device.name, ()), *OTHERS["fp4" in device.dense_peak])
-    found = _nearest(operation, places, precision, None)
+    found = _nearest(operation, places, precision, order)
     if (operation, precision) in device.measured:
         return _with_run(found, *device.measured[operation, precision])
     if device.name not in device_names():
@@ -157,9 +160,8 @@ def _why(device, found):
 
 
 @functools.cache
-def _nearest(operation, places, precision, framework):
+def _nearest(operation, places, precision, frameworks):
     """Constants of the first of these devices that has any, in the nearest format."""
-    frameworks = FRAMEWORKS if framework is None else (framework,)
     precisions = [precision]
     while precisions[-1] in NEAREST and NEAREST[precisions[-1]] not in precisions:
         precisions.append(NEAREST[precisions[-1]])
@@ -176,7 +178,7 @@ def _nearest(operation, places, precision, framework):
     ) or ["nothing"]
     raise ValueError(
         f"framework must have been measured for {operation} on {device} ({', '.join(have)}), "
-        f"got {precision} {framework}"
+        f"got {precision} {frameworks[0]}"
     )
 
 

@@ -57,7 +57,9 @@ class Clock:
     ideal : bool
         Whether to return the plain bound.
     framework : str, optional
-        Whose GEMM kernels; by default the first that was measured.
+        Whose GEMM kernels, which must have been measured; by default those of the engine.
+    engine : str, optional
+        Whose kernels are preferred; by default the first that was measured.
 
     Examples
     --------
@@ -67,9 +69,9 @@ class Clock:
     (True, ())
     """
 
-    def __init__(self, device, recipe, ideal=False, framework=None):
+    def __init__(self, device, recipe, ideal=False, framework=None, engine=None):
         self.device, self.recipe = as_device(device), as_recipe(recipe)
-        self.ideal, self.framework = flag("ideal", ideal), framework
+        self.ideal, self.framework, self.engine = flag("ideal", ideal), framework, engine
         if framework is not None:
             choice("framework", framework, PREFERENCE, normal=str.lower)
         self.known, self.gemms = {}, _gemms(self.device)
@@ -88,7 +90,10 @@ class Clock:
     def constants(self, operation, precision="", framework=None):
         """(constants of an operation, notes): notes where they are a stand-in's or a run's."""
         key = ("constants", operation, precision, framework)
-        found = self.once(key, lambda: constants(operation, self.device, precision, framework))
+        found = self.once(
+            key,
+            lambda: constants(operation, self.device, precision, framework, engine=self.engine),
+        )
         return found, found.notes
 
     def form(self, recipe):

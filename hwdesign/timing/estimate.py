@@ -364,7 +364,7 @@ def decode_step(
     """
     batch, context = dims(batch=batch, context=context)
     must_fit(batch=batch, context=context)
-    clock = Clock(device, recipe, ideal, framework)
+    clock = Clock(device, recipe, ideal, framework, as_engine(engine).name)
     timer = _StepTimer(model, clock, engine, wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, 1)
 
@@ -415,7 +415,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engin
     ... )
     2
     """
-    timer = _StepTimer(model, Clock(device, recipe), engine, wide)
+    clock = Clock(device, recipe, engine=as_engine(engine).name)
+    timer = _StepTimer(model, clock, engine, wide)
     return [timer.time(attention, ffn, batch, context, 1) for attention, ffn in plans]
 
 
@@ -461,7 +462,8 @@ def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
     2
     """
-    timer, context = _StepTimer(model, Clock(device, recipe), engine), np.asarray(context)
+    clock = Clock(device, recipe, engine=as_engine(engine).name)
+    timer, context = _StepTimer(model, clock, engine), np.asarray(context)
     return [timer.time(a, f, a.dp * a.pp, context, context) for a, f in plans]
 
 
@@ -545,7 +547,7 @@ def prefill_step(
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
-    clock = clock or Clock(device, recipe, ideal, framework)
+    clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine).name)
     timer = _StepTimer(model, clock, engine, wide, expert_kernel)
     return timer.time(attention, ffn, batch, context, new)
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign._check import dims, scalar_or_array, whole
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.steps import Exchange, Plan
 from hwdesign.timing.clock import Clock
-from hwdesign.timing.estimate import exchange_time, prefill_step
+from hwdesign.timing.estimate import ENGINE, exchange_time, prefill_step
 
 
 def block_times(model, device, recipe, *, context, cached=0, batch=1, **options):
@@ -58,7 +59,11 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
 
     if options.get("clock") is None:  # what one block has timed the next ones share
         options["clock"] = Clock(
-            device, recipe, options.pop("ideal", False), options.pop("framework", None)
+            device,
+            recipe,
+            options.pop("ideal", False),
+            options.pop("framework", None),
+            as_engine(options.get("engine", ENGINE)).name,
         )
 
     def step(*blocks):

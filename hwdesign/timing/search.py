@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwdesign._check import count, every, flag, instance, shown, vector, whole
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import named_recipe
 from hwdesign.formulas.pipeline import schedule, stage_layers
 from hwdesign.models.model import need_model
@@ -257,7 +258,7 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     if max(stages) > layers:
         raise ValueError(f"stages must be <= the {layers} layers of the model, got {max(stages)}")
     sizes = np.diff([*range(0, tokens, chunk), tokens])
-    clock, found = Clock(device, recipe), []
+    clock, found = Clock(device, recipe, engine=as_engine(engine).name), []
     for ranks in gpus:
         for attention, ffn in filter(_pure, layouts(model, ranks)):
             plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}
