@@ -1,18 +1,16 @@
-"""Extract the published measurements the book uses from the aiconfigurator-core wheel.
+"""Extract the published measurements that the book draws, and the serving points, from the wheel of `silicon_source.py`.
 
-    pip download --no-deps aiconfigurator-core==0.12.0 -d DIR
-    pip install pyarrow
-    python scripts/extract_silicon.py DIR/aiconfigurator_core-0.12.0-*.whl
+    python scripts/extract_silicon.py WHEEL
 
 Writes `hwdesign/timing/data/gemm_<device>_<framework>_<precision>.npz` with `manifest.csv`, and the long tables
-`<operation>_<device>.npz` and `<operation>.csv` with `tables.csv`; units are SI. The same wheel gives the same bytes.
-The wheel (Apache-2.0, NVIDIA) is a tool of this script and never a dependency of the package.
+`<operation>_<device>.npz` and `<operation>.csv` with `tables.csv`; units are SI. The same wheel gives the same bytes. Much more
+is in the wheel than is drawn: `fit_calibration.py` reads it there.
 
-Which slices: the newest version of each table, never a minimum or mean over versions (`gemm_versions.csv`, for chapter 3, holds
-two on purpose). Rows are left out where the
-numbers are not measurements of what they say:
+Which rows: of each shape those of the newest released version, never a minimum or mean over versions (`gemm_versions.csv`, for
+chapter 3, holds two on purpose). Rows are left out where the numbers are not measurements of what they say:
 
-- vLLM BF16 and FP8 GEMMs (constant or uninitialised weights) and vLLM block FP8 (timed without CUDA graphs);
+- GEMMs as `cases_gemm.py` says: vLLM's BF16 and FP8, and versions of its block FP8;
+- GEMM sizes that were timed with few others: the grids hold the sizes of n and k that most of the grid has;
 - TensorRT-LLM decode attention on A100 (above peak bandwidth); attention is SGLang's everywhere, but for one kernel:
 - SGLang's latent attention on an FP8 cache on Hopper, which first turns the whole cache into BF16 (`LEFT_OUT` of
   `silicon_tables.py`); TensorRT-LLM's FP8 kernel is taken (`mla_decode_trtllm`);
@@ -24,28 +22,35 @@ numbers are not measurements of what they say:
 
 Which serving points used multi-token prediction is not in the sample but in `SPECULATIVE` of `silicon_tables.py`, with source.
 
-A shape measured with two kernels keeps the one the framework takes by default.
 """
 
 import argparse
 import hashlib
 import io
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
-from silicon_tables import DEVICES, TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, extract_versions, newest
+from cases_gemm import FORMATS, gemm_rows
+from silicon_source import WHEEL, Source, versions_text
+from silicon_tables import TABLE_COLUMNS, csv_bytes, extract_serving, extract_tables, extract_versions
 
-WHEEL = "aiconfigurator-core 0.12.0"
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
-PRECISIONS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
+DRAWN = ("GB300", "B200", "H200", "H100_SXM", "A100_SXM")  # devices whose grids the chapters draw
+ALSO = (("GB300", "vllm", "nvfp4"),)  # beside those of SGLang and TensorRT-LLM
+COMMON = 0.5  # share of the largest number of rows of a size from which on a grid holds the size
 COLUMNS = ("device", "framework", "precision", "version", "kernel", "gpu", "rows", "file", "sha256", "source")
 
 
 def wanted(device, framework, precision):
-    """Whether the book uses this slice."""
-    return framework in ("sglang", "trtllm") or (device, framework, precision) == ("GB300", "vllm", "nvfp4")
+    """Whether the book draws this slice."""
+    return framework in ("sglang", "trtllm") or (device, framework, precision) in ALSO
+
+
+def common(sizes):
+    """True where a size is one of those that most of the grid has."""
+    values, index, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    return (counts >= COMMON * counts.max())[index.ravel()]
 
 
 def grid(m, n, k, milliseconds):
@@ -67,29 +72,32 @@ def npz_bytes(axes, cube):
     return buffer.getvalue()
 
 
-def main(wheel, out=OUT):
-    import pyarrow.parquet as parquet
-
-    out.mkdir(parents=True, exist_ok=True)
+def extract_grids(source, out):
+    """Write every GEMM grid; returns the rows of `manifest.csv`."""
     manifest = []
-    with zipfile.ZipFile(wheel) as archive:
-        for device, folder in DEVICES.items():
-            for framework in ("sglang", "trtllm", "vllm"):
-                version, path = newest(archive.namelist(), folder, "gemm", "gemm", framework)[0]
-                table = parquet.read_table(io.BytesIO(archive.read(path)))
-                for precision, name in PRECISIONS.items():
-                    rows = table.filter(np.asarray(table["gemm_dtype"].to_pylist()) == name)
-                    if not wanted(device, framework, precision) or rows.num_rows == 0:
-                        continue
-                    m, n, k, ms = (rows[c].to_numpy() for c in ("m", "n", "k", "latency"))
-                    data = npz_bytes(*grid(m, n, k, ms))
-                    file = f"gemm_{device}_{framework}_{precision}.npz"
-                    (out / file).write_bytes(data)
-                    kernel, gpu = ("; ".join(sorted(set(rows[c].to_pylist()))) for c in ("kernel_source", "device"))
-                    digest = hashlib.sha256(data).hexdigest()
-                    manifest.append((device, framework, precision, version, kernel, gpu, rows.num_rows, file, digest, path))
-                    print(f"{file}: {rows.num_rows} rows, {len(data) / 1e3:.0f} kB", file=sys.stderr)
-        tables = [*extract_tables(archive, out), *extract_versions(archive, out), *extract_serving(archive, out)]
+    for device in DRAWN:
+        for framework in ("sglang", "trtllm", "vllm"):
+            for precision in FORMATS:
+                rows = gemm_rows(source, device, precision, framework)
+                if not wanted(device, framework, precision) or not len(rows["latency"]):
+                    continue
+                keep = common(rows["n"]) & common(rows["k"])
+                rows = {name: values[keep] for name, values in rows.items()}
+                data = npz_bytes(*grid(*(rows[name] for name in ("m", "n", "k", "latency"))))
+                file = f"gemm_{device}_{framework}_{precision}.npz"
+                (out / file).write_bytes(data)
+                kernel, gpu, path = ("; ".join(sorted(set(rows[c].tolist()))) for c in ("kernel_source", "device", "path"))
+                what = (device, framework, precision, versions_text(rows), kernel, gpu, len(rows["latency"]))
+                manifest.append((*what, file, hashlib.sha256(data).hexdigest(), path))
+                print(f"{file}: {len(rows['latency'])} rows of {what[3]}, {len(data) / 1e3:.0f} kB", file=sys.stderr)
+    return manifest
+
+
+def main(wheel, out=OUT):
+    out.mkdir(parents=True, exist_ok=True)
+    source = Source(wheel)
+    manifest = extract_grids(source, out)
+    tables = [*extract_tables(source, out), *extract_versions(source, out), *extract_serving(source.archive, out)]
     (out / "manifest.csv").write_bytes(csv_bytes(COLUMNS, manifest))
     (out / "tables.csv").write_bytes(csv_bytes(TABLE_COLUMNS, tables))
 

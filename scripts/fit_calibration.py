@@ -181,7 +181,8 @@ def kept(name, parts):
 
 def main(wheel, parts, with_ablation):
     found, errors, start = [], [], time.perf_counter()
-    for case in cases(Source(wheel), parts):
+    source = Source(wheel)
+    for case in cases(source, parts):
         constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
@@ -192,6 +193,8 @@ def main(wheel, parts, with_ablation):
             f"{case.label}: {', '.join(f'{r[5]} {r[7]} %' for r in rows)} after {time.perf_counter() - start:.0f} s",
             file=sys.stderr,
         )
+    for one in parts:
+        found += [list(row) for row in getattr(part(one), "extras", lambda source: ())(source)]
     if parts != PARTS:
         found, errors = kept("constants.csv", parts) + found, kept("accuracy.csv", parts) + errors
     order = [operation for one in PARTS for operation in part(one).OPERATIONS]

@@ -83,7 +83,7 @@ class Source:
         device, family, table, framework : str
             Which table.
         shape : sequence of str
-            Columns that name what was timed: all rows of one combination come from one version.
+            Columns that name what was timed, where the table has them: all rows of one combination come from one version.
         wanted : dict, optional
             Column and the value, or values, that it must have; one that the table lacks does not select.
         but : sequence of str
@@ -92,7 +92,7 @@ class Source:
         Returns
         -------
         dict of str to ndarray
-            The columns, `version` among them; of length 0 where nothing was timed.
+            The columns, `version` and `path` among them; "" or NaN where a version lacks one, of length 0 where nothing was timed.
         """
         taken, pieces = set(), []
         for version, path in self.versions(device, family, table, framework).items():
@@ -104,7 +104,7 @@ class Source:
                 if name in rows:
                     keep &= np.isin(rows[name], values)
             rows = {name: values[keep] for name, values in rows.items()}
-            shapes = list(zip(*(rows[name].tolist() for name in shape), strict=True))
+            shapes = list(zip(*(rows[name].tolist() for name in shape if name in rows), strict=True))
             new = np.array([one not in taken for one in shapes], bool)
             taken.update(shapes)
             piece = {name: values[new] for name, values in rows.items()}
@@ -112,8 +112,12 @@ class Source:
         pieces = [piece for piece in pieces if len(piece["latency"])]
         if not pieces:
             return {name: np.zeros(0) for name in ("latency", "version", "path", *shape)}
-        names = [name for name in pieces[0] if all(name in piece for piece in pieces)]
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
+        first = {name: piece[name] for piece in pieces[::-1] for name in piece}
+        lacking = {name: "" if values.dtype.kind == "U" else np.nan for name, values in first.items()}
+        return {
+            name: np.concatenate([piece.get(name, np.full(len(piece["latency"]), lacking[name])) for piece in pieces])
+            for name in first
+        }
 
 
 def versions_text(rows):

@@ -1,4 +1,4 @@
-"""The long tables of the aiconfigurator-core wheel: attention, latent attention, MoE layers, collectives, serving points.
+"""The long tables of the wheel that the book draws: attention, latent attention, MoE layers, collectives; and serving points.
 
 Used by `extract_silicon.py`; each operation names its source table, framework, devices, the rows it takes and its columns.
 """
@@ -10,10 +10,10 @@ import re
 import sys
 
 import numpy as np
+from silicon_source import DEVICES, SAMPLE, versions_text
 
-ROOT = "aiconfigurator_core/systems/data"
-DEVICES = {"GB300": "gb300", "B200": "b200_sxm", "H200": "h200_sxm", "H100_SXM": "h100_sxm", "A100_SXM": "a100_sxm"}
 CACHE_BITS = {"bfloat16": 16, "fp8": 8}
+DRAWN = ("GB300", "B200", "H200", "H100_SXM", "A100_SXM")
 ATTENTION = {"head_dim": 128, "window_size": 0, "kernel_source": ("fa3", "trtllm_mha", "flash_attention")}
 R1_LAYER = {"hidden_size": 7168, "inter_size": 2048, "topk": 8, "num_experts": 256}
 MLA = {"mla_dtype": "bfloat16"}
@@ -21,7 +21,6 @@ CUTLASS = {"kernel_source": ("deepgemm", "moe_torch_flow_cutlass"), "moe_dtype":
 GRAPH = {"kernel_source": ("SGLang_CustomAllReduce_graph", "TRTLLM")}
 ONE_SIDED = {"kernel_source": "NVLinkOneSided", "op_name": ("alltoall_dispatch", "alltoall_combine")}
 BLACKWELL = ("GB300", "GB200", "B200")
-FOLDERS = DEVICES | {"GB200": "gb200"}
 
 
 def context(rows):
@@ -75,8 +74,8 @@ DECODE = {"context": context}  # prefill sees as many tokens as it reads, decode
 
 # operation: (family, table, framework, devices, filter, {column: source column or function})
 TABLES = {
-    "attention_decode": ("attention", "generation_attention", "sglang", tuple(DEVICES), ATTENTION, ATTENTION_COLUMNS | DECODE),
-    "attention_prefill": ("attention", "context_attention", "sglang", tuple(DEVICES), ATTENTION, ATTENTION_COLUMNS),
+    "attention_decode": ("attention", "generation_attention", "sglang", DRAWN, ATTENTION, ATTENTION_COLUMNS | DECODE),
+    "attention_prefill": ("attention", "context_attention", "sglang", DRAWN, ATTENTION, ATTENTION_COLUMNS),
     "mla_decode": ("mla", "generation_mla", "sglang", LATENT, MLA, MLA_COLUMNS | DECODE),
     "mla_decode_trtllm": ("mla", "generation_mla", "trtllm", HOPPER, MLA | {"kv_cache_dtype": "fp8"}, MLA_COLUMNS | DECODE),
     "mla_prefill": ("mla", "context_mla", "sglang", LATENT, MLA, MLA_COLUMNS),
@@ -87,38 +86,15 @@ TABLES = {
     "all_reduce_trtllm": ("comm", "custom_allreduce", "trtllm", NVLINKED, GRAPH, COLLECTIVE_COLUMNS),
     "all_to_all": ("comm", "trtllm_alltoall", "trtllm", ("GB200",), ONE_SIDED, ALL_TO_ALL_COLUMNS),
 }
+# what names a shape in the tables of a family: its rows come from one version
+SHAPES = {
+    "attention": ("kv_cache_dtype", "num_heads", "num_key_value_heads"),
+    "mla": ("kv_cache_dtype", "num_heads"),
+    "moe": ("moe_dtype",),
+    "comm": ("nccl_dtype", "op_name", "num_gpus"),
+}
 AS_CSV = {"nccl": "collectives", "all_reduce": "collectives", "all_reduce_trtllm": "collectives", "all_to_all": "all_to_all"}
 TABLE_COLUMNS = ("operation", "device", "framework", "version", "gpu", "rows", "file", "sha256", "source")
-
-
-def version_key(version):
-    """Sort key of a version such as 1.3.0rc20 or 0.5.6.post2: numbers as numbers, a pre-release below its release."""
-    parts = re.findall(r"\d+|[a-z]+", version)
-    return [(1, int(p)) if p.isdigit() else (0 if p in ("rc", "a", "b", "dev") else 2, 0) for p in parts] + [(1, -1)]
-
-
-def newest(names, folder, family, table, framework):
-    """(version, path) of the measured tables of a kind, the newest first; reused tables of other versions are not files."""
-    found = {}
-    for name in names:
-        match = re.fullmatch(rf"{ROOT}/{folder}/{family}/{framework}/([^/]+)/{table}_perf\.parquet", name)
-        if match:
-            found[match.group(1)] = name
-    return sorted(found.items(), key=lambda item: version_key(item[0]), reverse=True)
-
-
-def columns(table):
-    """Columns of a parquet table as arrays."""
-    return {name: np.array(table[name].to_pylist()) for name in table.column_names}
-
-
-def select(rows, wanted):
-    """The rows whose columns hold one of the wanted values; a column the table lacks does not select."""
-    keep = np.ones(len(rows["latency"]), bool)
-    for name, values in wanted.items():
-        if name in rows:
-            keep &= np.isin(rows[name], values)
-    return {name: values[keep] for name, values in rows.items()}
 
 
 def runs(shapes):
@@ -165,26 +141,24 @@ def csv_bytes(header, rows):
 LEFT_OUT = {("mla_decode", device): {"kv_cache_dtype": "fp8"} for device in HOPPER}
 
 
-def measured(archive, name, spec, device):
-    """(version, path, gpu, table) of one operation on one device."""
-    import pyarrow.parquet as parquet
-
+def measured(source, name, spec, device):
+    """(versions, paths, gpu, table) of one operation on one device."""
     family, table, framework, _, wanted, names = spec
-    for version, path in newest(archive.namelist(), FOLDERS[device], family, table, framework):
-        rows = select(columns(parquet.read_table(io.BytesIO(archive.read(path)))), wanted)
-        for column, value in LEFT_OUT.get((name, device), {}).items():
-            rows = {key: values[rows[column] != value] for key, values in rows.items()}
-        if len(rows["latency"]):  # a newer table may hold other shapes only
-            return version, path, "; ".join(sorted(set(rows["device"].tolist()))), tidy(rows, names)
-    raise ValueError(f"no rows of {table} for {device}")
+    rows = source.rows(device, family, table, framework, SHAPES[family], wanted)
+    for column, value in LEFT_OUT.get((name, device), {}).items():
+        rows = {key: values[rows[column] != value] for key, values in rows.items()}
+    if not len(rows["latency"]):
+        raise ValueError(f"no rows of {table} for {device}")
+    path, gpu = ("; ".join(sorted(set(rows[column].tolist()))) for column in ("path", "device"))
+    return versions_text(rows), path, gpu, tidy(rows, names)
 
 
-def extract_tables(archive, out):
+def extract_tables(source, out):
     """Write every long table; returns the rows of `tables.csv`."""
     manifest, gathered = [], {}
     for name, spec in TABLES.items():
         for device in spec[3]:
-            version, path, gpu, data = measured(archive, name, spec, device)
+            version, path, gpu, data = measured(source, name, spec, device)
             entry = [name, device, spec[2], version, gpu, len(data["seconds"])]
             if name in AS_CSV:
                 stem, rows = AS_CSV[name], zip(*(v.tolist() for v in data.values()), strict=True)
@@ -201,20 +175,23 @@ def extract_tables(archive, out):
     return manifest
 
 
+VERSIONS = ("0.5.14", "0.5.6.post2")
 VERSIONS_M = (1, 4, 8, 16, 32, 64, 128, 256, 1024, 8192)
 
 
-def extract_versions(archive, out):
+def extract_versions(source, out):
     """Write the GEMMs of two plain layers on H100 in BF16 in both versions of SGLang; returns their rows of `tables.csv`.
 
     Chapter 3 shows with them how a measurement can mislead: in the older version the weights stayed in the L2 cache.
     """
-    import pyarrow.parquet as parquet
-
     shapes = {(n * h, k * h) for h in (2048, 4096) for n, k in ((3, 1), (1, 1), (4, 1), (1, 4))}
     lines, manifest = [], []
-    for version, path in newest(archive.namelist(), DEVICES["H100_SXM"], "gemm", "gemm", "sglang"):
-        rows = select(columns(parquet.read_table(io.BytesIO(archive.read(path)))), {"gemm_dtype": "bfloat16", "m": VERSIONS_M})
+    for version, path in source.versions("H100_SXM", "gemm", "gemm", "sglang").items():
+        if version not in VERSIONS:
+            continue
+        table = source.table(path)
+        keep = (table["gemm_dtype"] == "bfloat16") & np.isin(table["m"], VERSIONS_M)
+        rows = {name: values[keep] for name, values in table.items()}
         found = sorted(zip(*(rows[name].tolist() for name in ("m", "n", "k", "latency")), strict=True))
         taken = [["H100_SXM", "sglang", "bf16", version, m, n, k, f"{t * 1e-3:.6g}"] for m, n, k, t in found if (n, k) in shapes]
         lines += taken
@@ -245,11 +222,10 @@ SERVED = {
     "openai/gpt-oss-120b": "gpt-oss-120b",
     "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
 }
-SYSTEMS = {folder: device for device, folder in FOLDERS.items()} | {"b300_sxm": "B300"}
+SYSTEMS = {folder: device for device, folder in DEVICES.items()}
 SERVED_WHAT = ("model", "device", "framework", "version", "precision", "moe_precision")
 SERVED_HOW = ("input_tokens", "output_tokens", "concurrency", "tp", "dp", "moe_tp", "moe_ep")
 SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "ttft", "tpot", "taken_on", "speculative")
-SAMPLE = "aiconfigurator_core/systems/silicon_sample.csv"
 DUMP = "db-dump/"  # how the source of a row starts that repeats only runs without multi-token prediction (MTP)
 # Rows served with MTP, unless the dump repeats them. Source: SemiAnalysisAI/InferenceX, history of
 # .github/configs/nvidia-master.yaml, read 2026-11-30: a row carries the image of its recipe and the day on which the recipe last
