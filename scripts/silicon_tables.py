@@ -221,7 +221,12 @@ SERVED = {
     "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
     "openai/gpt-oss-120b": "gpt-oss-120b",
     "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "Qwen/Qwen3-32B": "qwen3-32b",
+    "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2.5",
+    "moonshotai/Kimi-K2.5": "kimi-k2.5",
 }
+DENSE = ("llama-3.1-70b", "llama-3.1-8b", "qwen3-32b")
 SYSTEMS = {folder: device for device, folder in DEVICES.items()}
 SERVED_WHAT = ("model", "device", "framework", "version", "precision", "moe_precision")
 SERVED_HOW = ("input_tokens", "output_tokens", "concurrency", "tp", "dp", "moe_tp", "moe_ep")
@@ -278,9 +283,10 @@ def speculative(point, dumped):
 
 def serving_row(row):
     """One aggregated serving point by name, or None where its plan cannot be read."""
-    tp, dp, pp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size", "pp_size"))
+    tp, dp, pp = (int(row[name] or 1) or 1 for name in ("tp_size", "attention_dp_size", "pp_size"))  # 0 says none, as 1 does
     moe_tp, moe_ep = int(row["moe_tp_size"] or 1), int(row["moe_ep_size"] or 1)
-    sparse, point = "Llama" not in row["model_path"], serving_point(row)
+    point = serving_point(row)
+    sparse = point["model"] not in DENSE
     if pp > 1 or tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep) or not point["concurrency"]:
         return None
     ways = {"moe_tp": moe_tp, "moe_ep": moe_ep} if sparse else {"moe_tp": "", "moe_ep": ""}

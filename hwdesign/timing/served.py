@@ -29,10 +29,9 @@ GROUP = (
 )
 LOAD = ("concurrency", "input_tokens", "output_tokens")
 KEY = (*GROUP, *LOAD, "speculative")
-BLOCKWISE = (
-    "deepseek",
-    "qwen3",
-)  # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
+# their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
+BLOCKWISE = ("deepseek", "qwen3-235b", "minimax")
+OWN = ("gpt-oss", "int4")  # a model or a format whose checkpoint names its recipe
 # share of a request's life before its first token, above which its sequences in flight are not its
 # concurrency
 WAITING = 0.1
@@ -131,8 +130,8 @@ def point_recipe(model, precision):
     Returns
     -------
     str or None
-        Name of a recipe: FP8 of DeepSeek and Qwen3 comes in blocks, and gpt-oss in MXFP4 whatever
-        its label says.
+        Name of a recipe: FP8 of DeepSeek, Qwen3-235B and MiniMax comes in blocks; gpt-oss is in
+        MXFP4 and Kimi-K2.5 in INT4 as their checkpoints say.
 
     Notes
     -----
@@ -144,7 +143,7 @@ def point_recipe(model, precision):
     >>> [point_recipe(model, "fp8") for model in ("llama-3.1-70b", "deepseek-r1", "gpt-oss-120b")]
     ['fp8', 'fp8_block', None]
     """
-    if model.startswith("gpt-oss"):
+    if model.startswith(OWN) or precision.startswith(OWN):
         return None
     if precision == "fp8" and model.startswith(BLOCKWISE):
         return "fp8_block"
@@ -300,7 +299,7 @@ def _modelled(rows):
         served = config.load(model)
         formats = engine_formats(served, device, framework, recipe=point_recipe(model, precision))
         seconds[chosen] = time_per_output_token(
-            served, device, formats.recipe, **load, attention=attention, ffn=ffn
+            served, device, formats.recipe, **load, attention=attention, ffn=ffn, engine=framework
         )
     return seconds
 

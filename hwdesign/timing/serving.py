@@ -4,7 +4,7 @@ import numpy as np
 
 from hwdesign._check import dims, scalar_or_array
 from hwdesign.models.steps import same_gpus
-from hwdesign.timing.estimate import decode_step, prefill_step
+from hwdesign.timing.estimate import ENGINE, decode_step, prefill_step
 
 
 def time_per_output_token(
@@ -18,6 +18,7 @@ def time_per_output_token(
     attention=None,
     ffn=None,
     expert_kernel=None,
+    engine=ENGINE,
 ):
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
     its share of prefill.
@@ -43,6 +44,8 @@ def time_per_output_token(
         Plans of the two parts over the same GPUs; by default one GPU.
     expert_kernel : str, optional
         Kernel of the experts, as for `expert_time`; by default the faster one.
+    engine : str or Engine
+        Whose kernels run.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def time_per_output_token(
         concurrency=concurrency, input_tokens=input_tokens, output_tokens=output_tokens
     )
     attention, ffn = same_gpus(attention, ffn)
-    plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel}
+    plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel, "engine": engine}
     group = attention.dp * attention.pp
     full = (
         np.ceil(concurrency / group) * group
