@@ -16,7 +16,8 @@ chapter 3, holds two on purpose). Rows are left out where the numbers are not me
   `silicon_tables.py`); TensorRT-LLM's FP8 kernel is taken (`mla_decode_trtllm`);
 - MoE layers of SGLang with EP > 1: their tokens stay on the measured rank, so the rows are not one rank's share of a batch
   (with EP = 1 they are taken as `moe_fused`; their routing touches half of the experts, see the page Accuracy);
-- serving points whose plan cannot be read: more than eight GPUs in aggregated mode, where the ways were multiplied twice,
+- serving points whose plan cannot be read: more than eight GPUs in aggregated mode, where the ways were multiplied twice, ways
+  of 0, a concurrency that is not that of one server (its batch times its ways of data parallelism),
   or different numbers of GPUs for attention and experts, or an unknown number of workers in disaggregated mode;
 - the copies of a serving point: the sample gathers three collections of largely the same runs.
 

@@ -283,11 +283,13 @@ def speculative(point, dumped):
 
 def serving_row(row):
     """One aggregated serving point by name, or None where its plan cannot be read."""
-    tp, dp, pp = (int(row[name] or 1) or 1 for name in ("tp_size", "attention_dp_size", "pp_size"))  # 0 says none, as 1 does
+    tp, dp, pp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size", "pp_size"))
     moe_tp, moe_ep = int(row["moe_tp_size"] or 1), int(row["moe_ep_size"] or 1)
     point = serving_point(row)
     sparse = point["model"] not in DENSE
-    if pp > 1 or tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep) or not point["concurrency"]:
+    if pp > 1 or not 0 < tp * dp <= 8 or (sparse and tp * dp != moe_tp * moe_ep) or not point["concurrency"]:
+        return None
+    if row["batch_size"] and int(row["batch_size"]) * dp != int(point["concurrency"]):  # of several servers behind one address
         return None
     ways = {"moe_tp": moe_tp, "moe_ep": moe_ep} if sparse else {"moe_tp": "", "moe_ep": ""}
     return point | {"tp": tp, "dp": dp} | ways
