@@ -8,7 +8,7 @@ from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 from hwdesign.timing.silicon import gemm_grid, slices
 
-OPERATIONS = ("gemm", "small kernel")
+OPERATIONS = ("gemm",)
 
 GEMM = {
     "peak": (0.7, 0.05, 1),
