@@ -13,6 +13,7 @@ Left out:
   takes 47 to 81 us there and 13 to 21 us in SGLang's table, neighbouring sizes differ by up to two, so most of it is the host.
 - The two-sided all-to-all of TensorRT-LLM, which it does not take where the one-sided one runs.
 - DeepEP over several hosts (H100, H200; SGLang 0.5.6.post2): crosses InfiniBand.
+- DeepEP with one or two experts a token (Llama 4, Mixtral): of 8 or 16 experts one GPU receives most, which bytes sent do not say.
 - DeepEP for many tokens with another number of SMs than the 20 that it takes by default.
 """
 
@@ -45,6 +46,9 @@ RING = LINK | {"step": (1e-6, 1e-8, 1e-5), "fill": (1e-5, 1e-8, 1e-3)}
 ALL_TO_ALL = LINK | {"doubling": (2e-6, 1e-8, 1e-5)}
 ONE_SIDED = {"kernel_source": "NVLinkOneSided", "moe_dtype": "nvfp4", "moe_ep_size": [4, 8, 16, 32]}
 SMS = 20
+FEWEST = 4  # experts a token
+DECODE = (2**12, 2**20)  # bytes of an all-reduce in decode, which count twice
+STARTS = ({}, {"second": 1e-6}, {"second": 2e-5})
 
 
 def joined(*pieces):
@@ -53,7 +57,7 @@ def joined(*pieces):
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 
-def link_case(operation, device, framework, rows, seconds, nbytes, ranks, model, bounds, held, subsets=None):
+def link_case(operation, device, framework, rows, seconds, nbytes, ranks, model, bounds, held, subsets=None, **more):
     """A case whose model is one of bytes and ranks on the device's link."""
     nbytes, ranks, link = nbytes.astype(float), ranks.astype(float), as_device(device).link_bandwidth
     return Case(
@@ -68,6 +72,7 @@ def link_case(operation, device, framework, rows, seconds, nbytes, ranks, model,
         held=held,
         subsets={"all": np.ones(len(nbytes), bool)} | (subsets or {}),
         shape={"bytes": nbytes, "ranks": ranks},
+        **more,
     )
 
 
@@ -86,9 +91,10 @@ def all_reduce_case(source, device, engine, but=RELABELLED):
     bounds = ALL_REDUCE | ({} if device in UNSWITCHED else SWITCHED)
     if engine != "trtllm" and (ranks > kernels.TRAY).any() and device in RACKS:
         bounds = bounds | BEYOND
-    decode = {"decode": (nbytes >= 2**12) & (nbytes <= 2**20)}  # 4 KiB to 1 MiB
+    few, held = (nbytes >= DECODE[0]) & (nbytes <= DECODE[1]), every_third(nbytes)
+    more = {"subsets": {"decode": few}, "starts": STARTS, "weights": np.where(few, 2.0, 1.0)}
     model = kernels.all_reduce_seconds
-    return link_case("all-reduce", device, engine, rows, seconds, nbytes, ranks, model, bounds, every_third(nbytes), decode)
+    return link_case("all-reduce", device, engine, rows, seconds, nbytes, ranks, model, bounds, held, **more)
 
 
 def ring_case(source, device):
@@ -132,7 +138,7 @@ def deepep_case(source, phase, kernel, device):
     table, column = DEEPEP[kernel]
     version, path = next(iter(source.versions(device, "comm", table, "sglang").items()))
     rows = source.table(path)
-    keep = (rows["node_num"] == 1) & (rows.get(f"{phase}_sms", SMS) == SMS)
+    keep = (rows["node_num"] == 1) & (rows.get(f"{phase}_sms", SMS) == SMS) & (rows["num_topk"] >= FEWEST)
     rows = {name: values[keep] for name, values in rows.items()}
     ep = np.full(int(keep.sum()), 4 if device in RACKS else 8)
     layer = rows["hidden_size"], rows["num_experts"], rows["num_topk"]
@@ -144,8 +150,7 @@ def deepep_case(source, phase, kernel, device):
         bounds = LINK | {"doubling": (growth, growth, growth)}
     rows["version"] = np.full(len(ep), version)
     seconds, model = rows[phase + column] * 1e-6, kernels.all_to_all_seconds
-    few = {"8 experts a token": rows["num_topk"] == 8}
-    return link_case(f"{phase} {kernel}", device, "sglang", rows, seconds, nbytes, ep, model, bounds, third(*layer), few)
+    return link_case(f"{phase} {kernel}", device, "sglang", rows, seconds, nbytes, ep, model, bounds, third(*layer))
 
 
 def cases(source):

@@ -407,7 +407,8 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
 
 
 def small_seconds(kernels, nbytes, device, c):
-    """Time of kernels that work element by element: ``fixed kernels + bytes / bandwidth``.
+    """Time of kernels that work element by element: ``fixed kernels + bytes / bandwidth``, faster
+    where a kernel's bytes lie in the L2 cache.
 
     Parameters
     ----------
@@ -419,7 +420,7 @@ def small_seconds(kernels, nbytes, device, c):
         Bandwidth.
     c : mapping of str to float
         fixed, time of one that does almost nothing, in a CUDA graph [s]; bandwidth, share of the
-        datasheet's, where it is known.
+        datasheet's, and l2, how much faster the L2 cache is, where they are known.
 
     Returns
     -------
@@ -438,5 +439,8 @@ def small_seconds(kernels, nbytes, device, c):
     >>> round(float(small_seconds(3, 3.35e6, device("H100_SXM"), ideal)) * 1e6, 2)
     7.0
     """
-    rate = c.get("bandwidth", 1) * device.memory_bandwidth
-    return c["fixed"] * kernels + nbytes / rate
+    moved = nbytes / (c.get("bandwidth", 1) * device.memory_bandwidth)
+    if "l2" in c:
+        cold = cold_share(nbytes / np.maximum(kernels, 1), device)
+        moved = moved * (cold + (1 - cold) / c["l2"])
+    return c["fixed"] * kernels + moved
