@@ -32,7 +32,7 @@ SCALE = 0.03  # log errors beyond this count linearly: the error that is reporte
 UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
 DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units of a tile's math
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
-UNITS |= {"fill": "s", "far": "s"}
+UNITS |= {"fill": "s", "far": "s", "reach": "byte"}
 ABLATED = (
     ("GB300", "bf16"),
     ("A100_SXM", "bf16"),

@@ -252,8 +252,8 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
     then all-gather) and a sum in the switch.
 
     One shot sends the tensor to every other rank. Two send twice the share of the others, one more
-    latency later; a switch that sums lets a rank send the tensor once. An engine whose own kernels
-    end with a tray takes a library's beyond it, which add up a latency for each rank.
+    latency later; a switch that sums lets a rank send the tensor once. Where an engine's own
+    kernels end, with a tray or a size, it takes a library's, which add up a latency for each rank.
 
     Parameters
     ----------
@@ -267,7 +267,9 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
         latency [s]; doubling, more latency for each doubling of the ranks [s]; second, latency of a
         second exchange [s]; bandwidth, share of the link's. Where they are known: near, how much
         faster one shot is, and switched, how much faster the switch, both of bandwidth; far and
-        step, latency beyond a tray of 4 and of each rank there but the first [s].
+        step, latency of the library and of each rank there but the first [s]; reach, size times
+        ranks at which one shot ends, two take the time of at least half that size [byte]; without
+        it the library starts beyond a tray of 4.
 
     Returns
     -------
@@ -285,15 +287,20 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
     [2.1, 1049.9]
     """
     latency, rate = c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
+
+    def moved(nbytes):
+        sent = all_reduce_bytes(nbytes, ranks) / rate
+        return np.minimum(sent, nbytes / (c["switched"] * rate)) if "switched" in c else sent
+
     once = transfer_time(one_shot_bytes(nbytes, ranks), latency, c.get("near", 1) * rate)
-    moved = all_reduce_bytes(nbytes, ranks) / rate
-    if "switched" in c:
-        moved = np.minimum(moved, nbytes / (c["switched"] * rate))
-    own = np.minimum(once, latency + c["second"] + moved)
+    twice = latency + c["second"] + moved(np.maximum(nbytes, c.get("reach", 0) / 2))
     if "far" not in c:
-        return own
-    beyond = c["far"] + c["step"] * (ranks - 1) + moved
-    return np.where(np.asarray(ranks) <= TRAY, own, beyond)[()]
+        return np.minimum(once, twice)
+    library = c["far"] + c["step"] * (ranks - 1) + moved(nbytes)
+    if "reach" not in c:
+        return np.where(np.asarray(ranks) <= TRAY, np.minimum(once, twice), library)[()]
+    once = np.where(np.asarray(nbytes) * ranks < c["reach"], once, np.inf)
+    return np.minimum(np.minimum(once, twice), library)
 
 
 def pipelined_seconds(nbytes, latency, bandwidth, fill):
@@ -407,8 +414,7 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
 
 
 def small_seconds(kernels, nbytes, device, c):
-    """Time of kernels that work element by element: ``fixed kernels + bytes / bandwidth``, faster
-    where a kernel's bytes lie in the L2 cache.
+    """Time of kernels that work element by element: ``fixed kernels + bytes / bandwidth``.
 
     Parameters
     ----------
@@ -420,7 +426,7 @@ def small_seconds(kernels, nbytes, device, c):
         Bandwidth.
     c : mapping of str to float
         fixed, time of one that does almost nothing, in a CUDA graph [s]; bandwidth, share of the
-        datasheet's, and l2, how much faster the L2 cache is, where they are known.
+        datasheet's, where it is known.
 
     Returns
     -------
@@ -439,8 +445,5 @@ def small_seconds(kernels, nbytes, device, c):
     >>> round(float(small_seconds(3, 3.35e6, device("H100_SXM"), ideal)) * 1e6, 2)
     7.0
     """
-    moved = nbytes / (c.get("bandwidth", 1) * device.memory_bandwidth)
-    if "l2" in c:
-        cold = cold_share(nbytes / np.maximum(kernels, 1), device)
-        moved = moved * (cold + (1 - cold) / c["l2"])
-    return c["fixed"] * kernels + moved
+    rate = c.get("bandwidth", 1) * device.memory_bandwidth
+    return c["fixed"] * kernels + nbytes / rate
