@@ -56,7 +56,7 @@ def test_no_all_reduce_beats_a_tensor_sent_once(card, engine):
 def test_vllm_on_b200_pays_for_a_mebibyte_where_one_shot_ends():
     before, inside, after = (seconds("B200", "vllm", elements=n * 2**10 / 2) for n in (128, 256, 1024))
     assert before == pytest.approx(9.4e-6, rel=0.05) and inside == seconds("B200", "vllm", elements=2**18)
-    assert inside == pytest.approx(after) and after == pytest.approx(17.2e-6, rel=0.15)  # published: 9.4, 26.1, 17.2 us
+    assert inside == pytest.approx(after, rel=1e-3) and after == pytest.approx(17.2e-6, rel=0.15)  # published: 9.4, 26.1, 17.2 us
 
 
 def test_one_constant_of_the_new_ones_at_a_time():
