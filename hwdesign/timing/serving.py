@@ -4,7 +4,7 @@ import numpy as np
 
 from hwdesign._check import dims, scalar_or_array
 from hwdesign.models.steps import same_gpus
-from hwdesign.timing.estimate import decode_step, prefill_step
+from hwdesign.timing.estimate import ENGINE, decode_step, prefill_step
 
 
 def time_per_output_token(
@@ -17,7 +17,7 @@ def time_per_output_token(
     output_tokens,
     attention=None,
     ffn=None,
-    expert_kernel=None,
+    engine=ENGINE,
 ):
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
     its share of prefill.
@@ -41,8 +41,8 @@ def time_per_output_token(
         Length of a prompt and of an answer [token].
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
+    engine : str or Engine
+        Whose kernels are taken, as for `decode_step`.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def time_per_output_token(
         concurrency=concurrency, input_tokens=input_tokens, output_tokens=output_tokens
     )
     attention, ffn = same_gpus(attention, ffn)
-    plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel}
+    plans = {"attention": attention, "ffn": ffn, "engine": engine}
     group = attention.dp * attention.pp
     full = (
         np.ceil(concurrency / group) * group
