@@ -213,8 +213,10 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     c : mapping of str to float
         fixed and doubling [s]; chain [s for each element]; bandwidth, rate, pairs, tokens and
         slots, shares of the datasheet's bandwidth, peak and bandwidths: those of pairs exceed 1
-        where a fused kernel keeps on the chip what is counted here; local and touched [s for each
-        expert]. A constant that is absent has no effect: no kernel has all.
+        where a fused kernel keeps on the chip what is counted here; many, share by which weights
+        take longer where more tokens arrive than experts live here, for which Triton's kernels
+        without a tuned configuration take other tiles; local and touched [s for each expert]. A
+        constant that is absent has no effect: no kernel has all.
     cold : array_like of float
         Share of the weights that come from memory, the rest from the L2 cache: all in a step, where
         the weights of other layers came in between; less in a table, whose rows read the same ones.
@@ -243,6 +245,7 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     weights = experts.elements * weight_bytes
     hot = (1 - cold) / (L2_RATE * device.sms) if device.sms else 0.0
     weights = weights * (cold / (c["bandwidth"] * bandwidth) + hot)
+    weights = weights * (1 + c.get("many", 0) * (experts.tokens > np.asarray(experts.local)))
     math = experts.flops / (c["rate"] * peak_flops)
     up = experts.gate * experts.width
     pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
