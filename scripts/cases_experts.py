@@ -42,6 +42,8 @@ RARE = {
     ("vllm", False): ("vllm_fused_moe", "marlin_int4", "situ_as_silu"),  # the last with another activation than the model's
 }
 NO_FIT = {("sglang", "L40S", "w4a16_mxfp4")}  # 47 % off on plans held out: its times follow neither bytes nor operations
+# DeepSeek-V4 in TensorRT-LLM: with EP > 1 half or twice the time of the next token count
+SWINGS = ("trtllm", "w4a8_mxfp4_mxfp8", 2880)  # engine, format, and the hidden size that is left
 SHAPE = ("hidden_size", "inter_size", "topk", "num_experts")
 GROUPED = (7168, 2048, 8, 256)  # DeepSeek-R1: vLLM and SGLang take its router, which confines a token to half of the groups
 UNGATED = ((1024, 2688, 22, 512), (2048, 5120, 22, 512), (2688, 1856, 6, 128), (4096, 2688, 22, 512), (8192, 5120, 22, 512))
@@ -102,6 +104,8 @@ def kept_rows(rows, engine, device):
     """Which rows time what an engine runs by itself, with the pairs that `dealt` counts."""
     rare = RARE.get((engine, device in BLACKWELL), ())
     keep = np.array([not any(name in source for name in rare) for source in rows["kernel_source"]], bool)
+    if engine == SWINGS[0]:
+        keep &= (rows["moe_dtype"] != SWINGS[1]) | (rows["hidden_size"] == SWINGS[2])
     return keep & (rows["inter_size"] / rows["moe_tp_size"] >= NARROWEST)
 
 
@@ -159,7 +163,8 @@ def experts_case(rows, engine, device, precision):
     left = {"chain", "touched", "local"} if alone else set()
     left |= {"pairs"} if fused(engine, device, form.name) else set()
     triton = engine == "sglang" and device not in BLACKWELL and form.name in UNTUNED
-    names = [name for name in (*TAKEN[engine], *(("many",) if triton else ())) if name not in left]
+    more = ("many",) if triton else ("doubling",) if alone else ()
+    names = [name for name in (*TAKEN[engine], *more) if name not in left]
     everything, decode = np.ones(len(tokens), bool), tokens <= DECODE
     subsets = {"all": everything, "decode": decode, "ep 1": ep == 1, "decode ep 1": decode & (ep == 1)}
     subsets = {name: rows for name, rows in subsets.items() if (rows & held).any() and (rows & ~held).any()}
