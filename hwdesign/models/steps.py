@@ -111,7 +111,9 @@ class Experts:
     expert, experts `touched`.
 
     `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down
-    [element]. Not `stored`, their weights are those of an earlier layer.
+    [element]. `slots` are all pairs of the tokens that arrive, those of experts elsewhere among
+    them, where there are more than `pairs`. Not `stored`, their weights are those of an earlier
+    layer.
 
     Examples
     --------
@@ -128,9 +130,11 @@ class Experts:
     gate: int = 2
     count: int = 1
     stored: bool = True
+    slots: float = 0.0
 
     def __post_init__(self):
-        amounts, sizes = ("tokens", "pairs", "touched", "local"), ("hidden", "width", "gate")
+        amounts = ("tokens", "pairs", "touched", "local", "slots")
+        sizes = ("hidden", "width", "gate")
         check_fields(self, amounts=amounts, sizes=sizes, whole=("count",), flags=("stored",))
 
     @property

@@ -20,9 +20,10 @@ from hwdesign.timing.silicon import PREFERENCE
 
 MOST_KNOWN = 50_000  # times that are remembered
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 DEEPEP = ("low latency", "high throughput")  # its kernels for few and for many tokens
 MOST_IN_A_HOST = 8  # GPUs
+EXPERT_RECIPES = (*MEASURED_RECIPES, "mxfp4_w4a16", "mxfp4_w4a8")  # measured for experts
+EXPERT_ENGINES = ("vllm", "sglang", "trtllm")  # whose experts were measured
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -157,21 +158,30 @@ class Clock:
         silent = self.ideal or not scan.kind
         return Timed(seconds, () if silent else _no_table(scan.kind))
 
-    def experts(self, experts, recipe, kernel=None):
-        """The faster kernel, as an engine takes it, or the one that is named."""
-        size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        wanted = EXPERT_KERNELS.values()
-        if kernel is not None:
-            wanted = [choice("kernel", kernel, EXPERT_KERNELS)]
-        least, notes = np.inf, ()
-        for name in wanted:
-            form, as_form = self.form(recipe)
-            found, borrowed = self.constants(name, form)
-            seconds = kernels.expert_seconds(
-                experts, size["b"], size["a"], self.device, peak, found
-            )
-            least, notes = np.minimum(least, seconds), notes + as_form + borrowed
-        return Timed(least, notes)
+    def expert_form(self, recipe):
+        """(recipe that the engine's kernel runs, name of its constants, notes)."""
+        name, four = recipe.name, recipe.weights.bits <= 4 and recipe.weight_only
+        if name == "mxfp4":  # no engine multiplies MXFP4 by itself: the inputs are MXFP8 or BF16
+            name = "mxfp4_w4a16" if self.engine == "vllm" else "mxfp4_w4a8"
+            return as_recipe(name), name, ()
+        if (self.engine, name) == ("sglang", "fp8"):  # its kernel is that of blocks
+            return recipe, "fp8_block", ("recipe fp8 takes the constants of fp8_block",)
+        if name in EXPERT_RECIPES:
+            return recipe, name, ()
+        if four:
+            near = "mxfp4_w4a16" if recipe.weights.rate == "fp4" else "w4a16"
+            known = name.startswith("w4a16")
+            return recipe, near, () if known else (f"recipe {name} takes the constants of {near}",)
+        form, notes = self.form(recipe)
+        return recipe, form, notes
+
+    def experts(self, experts, recipe):
+        """Time of a layer of routed experts in the kernels of the engine."""
+        run, form, as_form = self.expert_form(recipe)
+        found, borrowed = self.constants("moe", form)
+        size, peak = run.operand_bytes, self.device.peak_flops(run.math)
+        seconds = kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, found)
+        return Timed(seconds, as_form + borrowed)
 
     def exchange(self, exchange, recipe):
         """Time of one exchange."""

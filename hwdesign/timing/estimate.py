@@ -34,7 +34,7 @@ from hwdesign.models.layers import Gemm
 from hwdesign.models.model import need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
-from hwdesign.timing.clock import EXPERT_KERNELS, Clock
+from hwdesign.timing.clock import EXPERT_ENGINES, Clock
 
 ENGINE = "vllm"  # by default
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -190,7 +190,7 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     return _single(device, recipe, lambda clock: clock.gemm(gemm, clock.recipe), ideal, framework)
 
 
-def expert_time(experts, device, recipe, *, kernel=None):
+def expert_time(experts, device, recipe, *, engine=ENGINE):
     """Time of the routed experts of one layer on one GPU.
 
     Parameters
@@ -201,8 +201,8 @@ def expert_time(experts, device, recipe, *, kernel=None):
         Accelerator.
     recipe : str or Recipe
         Formats of the operands.
-    kernel : str, optional
-        "grouped" (TensorRT-LLM) or "fused" (SGLang); by default the faster one.
+    engine : str
+        Whose kernels: "vllm", "sglang" or "trtllm".
 
     Returns
     -------
@@ -216,20 +216,23 @@ def expert_time(experts, device, recipe, *, kernel=None):
 
     Notes
     -----
-    Source: `hwdesign.timing.kernels.expert_seconds`; the errors of both kernels are on the page
-    Accuracy, that of the grouped one on EP widths which its fit did not see.
+    Source: `hwdesign.timing.kernels.expert_seconds`; the errors on layers which the fits did not
+    see are on the page Accuracy.
 
     Examples
     --------
     >>> from hwdesign.models.steps import Experts
     >>> e = Experts(tokens=128.0, pairs=128.0, touched=32.0, local=32, hidden=7168, width=2048)
     >>> bool(
-    ...     140e-6 < expert_time(e, "GB300", "nvfp4", kernel="grouped") < 180e-6
+    ...     140e-6 < expert_time(e, "GB300", "nvfp4", engine="trtllm") < 180e-6
     ... )  # published: 162 us
     True
     """
     instance("experts", experts, Experts, "Experts, as a Step lists them")
-    return _single(device, recipe, lambda clock: clock.experts(experts, clock.recipe, kernel))
+    engine = choice("engine", engine, EXPERT_ENGINES, normal=str.lower)
+    return _single(
+        device, recipe, lambda clock: clock.experts(experts, clock.recipe), engine=engine
+    )
 
 
 def exchange_time(exchange, device, recipe, *, ideal=False):
@@ -271,11 +274,11 @@ def exchange_time(exchange, device, recipe, *, ideal=False):
     return _single(device, recipe, lambda clock: clock.exchange(exchange, clock.recipe), ideal)
 
 
-def _single(device, recipe, seconds, ideal=False, framework=None):
+def _single(device, recipe, seconds, ideal=False, framework=None, engine=None):
     """Time of one operation [s]; a warning says where its constants were not fitted on this device
     and format.
     """
-    clock = Clock(device, recipe, ideal, framework)
+    clock = Clock(device, recipe, ideal, framework, engine)
     timed = seconds(clock)
     if timed.notes:
         notes = "; ".join(dict.fromkeys(timed.notes))
@@ -299,7 +302,6 @@ def decode_step(
     wide=(),
     ideal=False,
     framework=None,
-    expert_kernel=None,
     engine=ENGINE,
 ):
     """Time of one decode step: one new token for each sequence in flight.
@@ -325,10 +327,9 @@ def decode_step(
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -346,9 +347,8 @@ def decode_step(
 
     Notes
     -----
-    Source: the models of `hwdesign.timing`; routing is uniform. The fused kernel was timed with
-    slices of all experts alone; that it is taken for spread experts, too, rests on served times
-    (chapter 5). Not modelled: the host's work between two steps.
+    Source: the models of `hwdesign.timing`; routing is uniform. Not modelled: the host's work
+    between two steps.
 
     Examples
     --------
@@ -365,7 +365,7 @@ def decode_step(
     batch, context = dims(batch=batch, context=context)
     must_fit(batch=batch, context=context)
     clock = Clock(device, recipe, ideal, framework, as_engine(engine).name)
-    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
+    timer = _StepTimer(model, clock, engine, wide)
     return timer.time(attention, ffn, batch, context, 1)
 
 
@@ -387,7 +387,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engin
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -437,7 +438,8 @@ def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     context : array_like of int
         Tokens of each prompt [token].
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -480,7 +482,6 @@ def prefill_step(
     wide=(),
     ideal=False,
     framework=None,
-    expert_kernel=None,
     clock=None,
     engine=ENGINE,
 ):
@@ -508,12 +509,11 @@ def prefill_step(
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
     clock : Clock, optional
         Of this device and recipe, from an earlier step: what it has timed is not timed again.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -548,7 +548,7 @@ def prefill_step(
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
     clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine).name)
-    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
+    timer = _StepTimer(model, clock, engine, wide)
     return timer.time(attention, ffn, batch, context, new)
 
 
@@ -580,11 +580,9 @@ class _StepTimer:
     it.
     """
 
-    def __init__(self, model, clock, engine, wide=(), expert_kernel=None):
-        self.model, self.clock, self.expert_kernel = need_model(model), clock, expert_kernel
+    def __init__(self, model, clock, engine, wide=()):
+        self.model, self.clock = need_model(model), clock
         self.engine = as_engine(engine)
-        if expert_kernel is not None:
-            choice("expert_kernel", expert_kernel, EXPERT_KERNELS)
         bf16 = ((as_recipe("bf16"), 1.0),)
         kept = members("wide", wide, QUANTIZED)
         self.formats = {part: bf16 if part in kept else self._formats(part) for part in TERM_OF}
@@ -676,7 +674,7 @@ class _StepTimer:
             spent.add("attention", clock.scan(scan), scan.count)
         for experts in () if clock.ideal else done.experts:
             for recipe, share in routed:
-                timed = clock.experts(experts, recipe, self.expert_kernel)
+                timed = clock.experts(experts, recipe)
                 spent.add("experts", timed, share * experts.count)
         for exchange in done.exchanges:  # tokens are sent in the format of most experts
             spent.add("communication", clock.exchange(exchange, routed[0][0]), exchange.count)

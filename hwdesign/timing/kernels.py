@@ -21,6 +21,7 @@ BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
 HOT = (
     0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
 )
+L2_RATE = 64e9  # of an SM, from the L2 cache [byte/s]: 32 bytes a cycle
 
 
 def cold_share(nbytes, device):
@@ -187,14 +188,18 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     return c["fixed"] + block * blocks + c["tile"] * on_sm + memory
 
 
-def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
-    """Time of the routed experts of one layer:
-    ``fixed + root of squares(weights, math) + pairs + tokens + local + touched``.
+def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c, *, cold=1.0):
+    """Time of the routed experts of one layer: ``fixed + doubling log2(1 + tokens)
+    + chain (hidden + width) + root of squares(weights, math) + pairs + tokens + slots + local
+    + touched``.
 
-    Weights are read once for each expert touched. Pairs: each pair of a token and an expert is
-    gathered, quantized, written between the two matrices and combined. Tokens: each token that
-    arrives is read and written once more. Local and touched: bookkeeping for each expert that lives
-    here and for each that has work.
+    Doubling: the choice of the experts and the sorting of the tokens by expert, in trees. Chain:
+    the loop along the reduced dimension of both matrices, which no other tile shortens. Weights are
+    read once for each expert touched. Pairs: each pair of a token and an expert is gathered,
+    quantized, written between the two matrices and combined. Tokens: each token that arrives is
+    read and written once more. Slots: a token's outputs are summed over all experts it chose, zeros
+    where an expert lives elsewhere. Local and touched: bookkeeping for each expert that lives here
+    and for each that has work.
 
     Parameters
     ----------
@@ -207,9 +212,15 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak,
-        bandwidth and bandwidth; local and touched [s for each expert]. A fused kernel has no tokens
-        and local.
+        fixed and doubling [s]; chain [s for each element]; bandwidth, rate, pairs, tokens and
+        slots, shares of the datasheet's bandwidth, peak and bandwidths: those of pairs exceed 1
+        where a fused kernel keeps on the chip what is counted here; many, share by which weights
+        take longer where more tokens arrive than experts live here, for which Triton's kernels
+        without a tuned configuration take other tiles; local and touched [s for each expert]. A
+        constant that is absent has no effect: no kernel has all.
+    cold : array_like of float
+        Share of the weights that come from memory, the rest from the L2 cache: all in a step, where
+        the weights of other layers came in between; less in a table, whose rows read the same ones.
 
     Returns
     -------
@@ -218,8 +229,8 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's and SGLang's tables of DeepSeek-R1's layer;
-    see the page Accuracy.
+    Source: form and constants fitted on the tables of vLLM, SGLang and TensorRT-LLM over up to 21
+    layers each; see the page Accuracy.
 
     Examples
     --------
@@ -231,20 +242,23 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     >>> round(float(expert_seconds(e, 0.5625, 0.5625, device("GB300"), 15e15, ideal)) * 1e6)
     801
     """
-    b = activation_bytes
-    weights = experts.elements * weight_bytes / (c["bandwidth"] * device.memory_bandwidth)
+    b, bandwidth = activation_bytes, device.memory_bandwidth
+    weights = experts.elements * weight_bytes
+    hot = (1 - cold) / (L2_RATE * device.sms) if device.sms else 0.0
+    weights = weights * (cold / (c["bandwidth"] * bandwidth) + hot)
+    weights = weights * (1 + c.get("many", 0) * (experts.tokens > np.asarray(experts.local)))
     math = experts.flops / (c["rate"] * peak_flops)
     up = experts.gate * experts.width
     pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
-    pairs = experts.pairs * pair_bytes / (c["pairs"] * device.memory_bandwidth)
-    tokens = (
-        experts.tokens
-        * experts.hidden
-        * (4 + b)
-        / (c.get("tokens", np.inf) * device.memory_bandwidth)
-    )
-    kept = c.get("local", 0) * experts.local + c["touched"] * experts.touched
-    return c["fixed"] + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + kept
+    pairs = experts.pairs * pair_bytes / (c.get("pairs", np.inf) * bandwidth)
+    token_bytes = experts.tokens * experts.hidden * (4 + b)
+    tokens = token_bytes / (c.get("tokens", np.inf) * bandwidth)
+    slot_bytes = 2 * np.maximum(experts.slots, experts.pairs) * experts.hidden
+    slots = slot_bytes / (c.get("slots", np.inf) * bandwidth)
+    kept = c.get("local", 0) * experts.local + c.get("touched", 0) * experts.touched
+    start = c.get("doubling", 0) * np.log2(1 + np.asarray(experts.tokens, float))
+    start = c["fixed"] + start + c.get("chain", 0) * (experts.hidden + experts.width)
+    return start + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + slots + kept
 
 
 def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
