@@ -42,8 +42,8 @@ def test_decode_starts_rounds_rows_blocks_and_merges_as_a_hand_counts_them():
     assert [round(decode(batch=132, context=128.0 * n, step=1.0)) for n in (1, 8)] == [1, 8]  # none to split for
     assert round(decode(batch=132, size=512, step=1.0), 6) == 2  # a block of twice the bytes
     assert [round(decode(context=128.0 * n, merge=1.0)) for n in (1, 2, 8, 1024)] == [0, 1, 3, 7]  # 132 pieces at most
-    assert [round(decode(batch=66, context=1024.0, step=1.0, **c)) for c in ({}, {"pieces": 2})] == [4, 4]
-    assert decode(batch=66, context=1024.0, wave=1.0, pieces=4) == pytest.approx(3)  # four rounds of pieces
+    assert [round(decode(batch=66, context=1024.0, step=1.0, **c)) for c in ({}, {"fill": 2})] == [4, 4]
+    assert decode(batch=66, context=1024.0, wave=1.0, fill=4) == pytest.approx(3)  # four rounds of pieces
 
 
 def test_a_window_is_read_in_blocks_of_which_some_lie_beyond_it():

@@ -80,7 +80,7 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     c : mapping of str to float
         fixed [s]; bandwidth, share of the datasheet's; wave, time of one more round [s]; row, time
         of a query row [s]; and where a kernel has them, l2, how much faster the L2 cache is; step,
-        time of a block of 64 KiB [s]; merge, time of a doubling of the pieces [s]; pieces, rounds
+        time of a block of 64 KiB [s]; merge, time of a doubling of the pieces [s]; fill, rounds
         that a split fills; edge, keys read beyond a window [token].
 
     Returns
@@ -114,7 +114,7 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     group = work.heads / work.kv_heads
     tiles = np.ceil(group / ROWS)
     pairs, blocks = work.batch * work.kv_heads * tiles, np.maximum(seen / BLOCK, 1)
-    pieces = np.clip(c.get("pieces", 1) * sms / pairs, 1, blocks)
+    pieces = np.clip(c.get("fill", 1) * sms / pairs, 1, blocks)
     step = c.get("step", 0) * cache / (work.batch * work.kv_heads * seen / BLOCK) / STEP_BYTES
     rounds = np.where(pieces > 1, np.maximum(1, pairs * pieces / sms), np.ceil(pairs / sms))
     turns = c["wave"] * (rounds - 1) + rounds * (c["row"] * group / tiles + step * blocks / pieces)
