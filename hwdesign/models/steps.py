@@ -390,22 +390,7 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     """
     load = dims(batch=batch, context=context, new_tokens=new_tokens)
     run = AttentionRun(model.hidden_size, plan, *load)
-    for block, run.count in model.block_counts.items():
-        run.stored = not block.repeated
-        run.small(block.norms, run.tokens * model.hidden_size)
-        if block.mixer:
-            block.mixer.operations(run)
-        if block.residual:
-            block.residual.operations(run)
-    run.count, run.stored = 1, True
-    run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
-    for weight in model.closing:
-        if weight.matmul:
-            run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
-    if model.head_rows:
-        rows = int(pad(model.head_rows, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
-        run.gemm("head", run.batch, rows, model.embedding_width, "head")
-        run.small(1, run.batch * rows)  # sampling
+    collect_attention(model, run)
     return run.step()
 
 
@@ -629,6 +614,27 @@ class AttentionRun(Run):
             share = int(pad(output, plan.kvp)) // plan.kvp
             self.gemm("attention output", tokens, self.hidden, share, "attention")
             self.exchange("all-reduce", tokens * self.hidden, plan.tp * plan.kvp)
+
+
+def collect_attention(model, run):
+    """Adds the mixers, norms, embedding and head of a model to an `AttentionRun`."""
+    for block, run.count in model.block_counts.items():
+        run.stored = not block.repeated
+        run.small(block.norms, run.tokens * model.hidden_size)
+        if block.mixer:
+            block.mixer.operations(run)
+        if block.residual:
+            block.residual.operations(run)
+    run.count, run.stored = 1, True
+    run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
+    for weight in model.closing:
+        if weight.matmul:
+            run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
+    if model.head_rows:
+        ways = run.plan.tp * run.plan.kvp
+        rows = int(pad(model.head_rows, ways)) // ways
+        run.gemm("head", run.batch, rows, model.embedding_width, "head")
+        run.small(1, run.batch * rows)  # sampling
 
 
 class FeedForwardRun(Run):
