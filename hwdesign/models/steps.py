@@ -531,12 +531,12 @@ class AttentionRun(Run):
         for each token, or for each `every` of them.
         """
         plan = self.plan
-        flops = attention_flops(self.new_tokens, self.context, heads, 1, causal=True)
+        flops, read, reach = self.seen(heads, 1, 1, cached)
         work = Work(
             flops=self.batch * flops * size / 2 / every / plan.kvp,
-            cache_elements=self.batch * self.context * cached / every / plan.kvp,
+            cache_elements=self.batch * read / every / plan.kvp,
             batch=self.batch,
-            context=self.context / every / plan.kvp,
+            context=reach / every / plan.kvp,
             heads=heads,
             kv_heads=1,
             size=size,
@@ -572,15 +572,7 @@ class AttentionRun(Run):
         of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
-        if outside is None:
-            reach, seen = self.context, {"causal": True, "window": window}
-            flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
-        else:  # each query sees them all, and there may be fewer of them than queries
-            reach = np.asarray(max(outside, 1), float)
-            flops = self.new_tokens * attention_flops(1, reach, heads, key, value)
-        if window:
-            reach = np.minimum(self.context, window + self.new_tokens - 1)
-        read = cache_read_bytes(reach, cached, 1.0)
+        flops, read, reach = self.seen(heads, key, value, cached, window, outside)
         work = Work(
             flops=self.batch * flops / every / plan.kvp,
             cache_elements=self.batch * read / every / plan.kvp,
@@ -600,6 +592,20 @@ class AttentionRun(Run):
         if every == 1:
             self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
         self._merge(heads * (value + STATISTICS), output)
+
+    def seen(self, heads, key, value, cached, window=None, outside=None):
+        """(operations [FLOP], elements of the cache that are read [element], tokens [token]) of the
+        scores and values of one sequence, in the arguments of `attend`.
+        """
+        if outside is None:
+            reach, seen = self.context, {"causal": True, "window": window}
+            flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
+        else:  # each query sees them all, and there may be fewer of them than queries
+            reach = np.asarray(max(outside, 1), float)
+            flops = self.new_tokens * attention_flops(1, reach, heads, key, value)
+        if window:
+            reach = np.minimum(self.context, window + self.new_tokens - 1)
+        return flops, cache_read_bytes(reach, cached, 1.0), reach
 
     def _merge(self, partial, output):
         """The merge of pieces of the cache, each `partial` elements a token, and the output

@@ -50,7 +50,7 @@ from hwdesign.timing.one_step import OneStep
 from hwdesign.timing.spent import Kept, Part
 
 ENGINE = "vllm"  # by default
-MOST_SETTINGS = 32  # of which the steps are remembered
+MOST_SETTINGS = 16  # of which the steps are remembered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -742,8 +742,7 @@ class _StepTimer:
                 spent.add("experts", timed, share * experts.count)
         for exchange in done.exchanges:  # tokens are sent in the format of most experts
             spent.add("communication", clock.exchange(exchange, routed[0][0]), exchange.count)
-        if small:
-            spent.add("small kernels", clock.small(done))
+        spent.add("small kernels", clock.small(done), float(small))
         spent.amounts["weights"] = self._weights(done)
         spent.live = done.live_elements
         return spent

@@ -19,7 +19,8 @@ from hwdesign.models.steps import AttentionRun, Plan, Step, same_gpus
 from hwdesign.timing.spent import Kept, Part
 
 BLOCK = 64  # neighbouring numbers of sequences that are timed together
-MOST_BLOCKS = 256  # that are remembered
+LENGTHS = 1024  # neighbouring lengths of a sequence whose sizes are worked out together
+MOST_BLOCKS = 128  # of each that are remembered
 MOST_SCORES = 256  # that the clock remembers; another load has others
 CONTEXTS = np.array([[1.0, 2.0**20]])  # two, by whose axis a size shows that it depends on them
 ONE = np.float64(1.0)  # new token of a sequence
@@ -32,7 +33,7 @@ class _Noted(AttentionRun):
 
     def __init__(self, *sizes):
         super().__init__(*sizes)
-        self.calls, self.inside = Counter(), False
+        self.calls, self.apart, self.inside = Counter(), [], False
         self.beside = [0, 0.0]  # small kernels and their elements
 
     def attend(self, **sizes):
@@ -50,18 +51,26 @@ class _Noted(AttentionRun):
         self.beside[1] = self.beside[1] + 2 * kernels * elements
 
     def _merge(self, *sizes):
-        self.inside = False
-        super()._merge(*sizes)
-        self.inside = True
+        inside, self.inside = self.inside, False
+        super()._merge(*sizes)  # of the projection, whatever calls it
+        self.inside = inside
 
     def _note(self, method, sizes):
         before, self.inside = len(self.work), True
         method(self, **sizes)
         self.inside = False
-        del self.work[before:]
+        self.apart += self.work[before:]
         if any(np.ndim(size) for size in sizes.values()):
             raise ValueError("scores depend on the load by more than their sizes")
         self.calls[method, tuple(sorted(sizes.items()))] += self.count
+
+    def step(self):
+        """What is not kept apart."""
+        rest = [work for work in self.work if not any(work is one for one in self.apart)]
+        if len(rest) + len(self.apart) != len(self.work):
+            raise ValueError("scores were changed after their call")
+        self.work = rest
+        return super().step()
 
     def noted(self):
         """(method, count, arguments) of the calls, equal ones once."""
@@ -69,14 +78,35 @@ class _Noted(AttentionRun):
 
 
 class _Scores(AttentionRun):
-    """Makes the scores of noted calls again; of what else these calls add only the small kernels
-    are looked at.
+    """Makes the scores of noted calls again, with what a sequence sees in their order; of what else
+    they add only the small kernels are looked at.
     """
+
+    def __init__(self, seen, *sizes):
+        super().__init__(*sizes)
+        self.rest = iter(seen)
+
+    def seen(self, *sizes):
+        rest = self.rest
+        return next(rest), next(rest), next(rest)
 
     def gemm(self, *sizes, **more):
         """Known already."""
 
     exchange = _merge = gemm
+
+
+class _Lengths(_Scores):
+    """Notes what one sequence of each of many lengths sees."""
+
+    def __init__(self, *sizes):
+        super().__init__((), *sizes)
+        self.columns = []
+
+    def seen(self, *sizes):
+        found = AttentionRun.seen(self, *sizes)
+        self.columns += found
+        return found
 
 
 class _Known(NamedTuple):
@@ -89,10 +119,8 @@ class _Known(NamedTuple):
     vectors: float  # [byte]
     said: tuple  # notes of the scores
 
-    def scores(self, model, batch, context):
-        """A run with the scores of one load."""
-        plan = self.attention
-        run = _Scores(model.hidden_size, plan, np.ceil(batch / plan.pp), context, ONE)
+    def again(self, run):
+        """A run after the calls."""
         for method, run.count, sizes in self.calls:
             method(run, **sizes)
         return run
@@ -122,7 +150,7 @@ class OneStep:
         self.timer, self.asked, self.lock = timer, (attention, ffn), threading.Lock()
         timer.clock.most_known = MOST_SCORES
         self.first, self.whole = None, False  # the first step; whether all are timed whole
-        self.known, self.blocks, self.singles = None, {}, {}
+        self.known, self.blocks, self.singles, self.lengths = None, {}, {}, {}
 
     def time(self, batch, context):
         """The `Breakdown` of one load, two floats."""
@@ -131,13 +159,14 @@ class OneStep:
         if self.first[0] == batch and self.first[1] == context:
             step = self.first[2]
             return step.unchecked(**vars(step) | {"terms": dict(step.terms)})
-        found = None
-        if not self.whole:
-            try:
-                found = self._quick(batch, context)
-            except (ValueError, TypeError):  # what is wrong is said by the plain way
-                self.whole = True
-        return found or self._plain(batch, context)
+        if self.whole:
+            return self._plain(batch, context)
+        try:
+            return self._quick(batch, context) or self._plain(batch, context)
+        except Exception:  # a mixer may be anybody's, and do what no part of the package does
+            step = self._plain(batch, context)  # says what is wrong with the load, if anything is
+            self.whole = True
+            return step
 
     def _plain(self, batch, context):
         with self.lock:
@@ -153,14 +182,18 @@ class OneStep:
                 self.known = self._learnt(batch, context)
         timer, known, plan = self.timer, self.known, self.known.attention
         row, notes = self._row(batch)
-        run, spent = known.scores(timer.model, batch, context), Part.of_row(row, notes)
+        sequence, *seen = self._length(context)
+        sizes = timer.model.hidden_size, plan, np.ceil(batch / plan.pp), context, ONE
+        run, spent = known.again(_Scores(seen, *sizes)), Part.of_row(row, notes)
         if timer.score(spent, run.work) != known.said:
             return None
         if known.chooses:
             kernels, elements = row[-2] + run.small_kernels, row[-1] + run.small_elements
             done = Step(small_kernels=kernels, small_elements=elements)
             spent.add("small kernels", timer.clock.small(done))
-        held = np.ceil(batch / plan.dp) * timer.sequence(context, plan)
+            if spent.notes != notes:
+                return None
+        held = np.ceil(batch / plan.dp) * sequence
         kept = Kept(known.vectors, held, row[-3])
         return timer.breakdown(spent, kept, context, plan.pp)
 
@@ -170,8 +203,30 @@ class OneStep:
         run = timer.attention_run((np.array([[batch]]), CONTEXTS, ONE), attention, _Noted)
         calls, chooses = run.noted(), np.shape(run.beside[1])[-1:] == CONTEXTS.shape[1:]
         known = _Known(attention, ffn, calls, chooses, timer.vectors(attention), ())
-        said = timer.score(Part(), known.scores(timer.model, batch, context).work)
-        return known._replace(said=said)
+        sizes = timer.model.hidden_size, attention, np.float64(batch), context, ONE
+        return known._replace(said=timer.score(Part(), known.again(_Lengths(*sizes)).work))
+
+    def _length(self, context):
+        """Numbers of a sequence of so many tokens: what it keeps on a GPU, what it sees."""
+        index = int(context - 1) // LENGTHS
+        first = index * LENGTHS + 1
+        rows = self.lengths.get(index)
+        if rows is None:
+            with self.lock:
+                rows = self._lengths(np.arange(first, first + LENGTHS, dtype=float))
+                _keep(self.lengths, index, rows)
+        return rows[int(context) - first]
+
+    def _lengths(self, contexts):
+        """A row for each of these lengths."""
+        timer, plan = self.timer, self.known.attention
+        any_batch = np.float64(np.nan)  # shows up where a number depends on it
+        run = _Lengths(timer.model.hidden_size, plan, any_batch, contexts, ONE)
+        columns = [timer.sequence(contexts, plan), *self.known.again(run).columns]
+        rows = np.stack([np.broadcast_to(column, contexts.shape) for column in columns], axis=1)
+        if np.isnan(rows).any():
+            raise ValueError("a sequence depends on how many there are")
+        return rows
 
     def _row(self, batch):
         """(numbers, notes) of so many sequences; neighbours are timed with the second of them."""
