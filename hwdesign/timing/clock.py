@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwdesign._check import choice, flag
+from hwdesign._check import PLAIN, choice, flag
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -77,18 +77,21 @@ class Clock:
         self.ideal, self.framework, self.engine = flag("ideal", ideal), framework, engine
         if framework is not None:
             choice("framework", framework, PREFERENCE, normal=str.lower)
-        self.known, self.gemms = {}, _gemms(self.device)
+        self.known, self.gemms, self.most_known = {}, _gemms(self.device), MOST_KNOWN
 
     def once(self, key, seconds, known=None):
         """Time of an operation that another step may have had, too; `known` are times of more than
         this clock.
         """
+        most = self.most_known if known is None else MOST_KNOWN
         known = self.known if known is None else known
-        if key not in known:
-            if len(known) >= MOST_KNOWN:
+        found = known.get(key)  # another thread may clear them at any time
+        if found is None:
+            found = seconds()
+            if len(known) >= most:
                 known.clear()
-            known[key] = seconds()
-        return known[key]
+            known[key] = found
+        return found
 
     def constants(self, operation, precision="", framework=None, otherwise=None):
         """(constants of an operation, notes): notes where they are a stand-in's or a run's;
@@ -254,5 +257,7 @@ def _gemms(device):
 
 def _key(value):
     """A number or an array of them, as something that can be looked up."""
+    if type(value) in PLAIN:
+        return value
     array = np.asarray(value)
     return array.shape, array.tobytes()
