@@ -8,7 +8,7 @@ kernels, latencies of exchanges.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +16,14 @@ import numpy as np
 from hwdesign._check import (
     check_fields,
     choice,
+    count,
     dims,
     instance,
     listed,
     members,
     must_fit,
     numbers,
+    positive,
     scalar_or_array,
     shown,
 )
@@ -35,6 +37,7 @@ from hwdesign.models.model import need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
 from hwdesign.timing.clock import EXPERT_KERNELS, Clock
+from hwdesign.timing.energy import StepEnergy
 
 ENGINE = "vllm"  # by default
 TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
@@ -64,6 +67,8 @@ class Breakdown:
         Which constants were taken from another device or format: such a time is uncalibrated.
     ideal : bool
         Whether it is the plain bound.
+    joules : StepEnergy or None
+        The step's energy, worked out when it is asked for.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class Breakdown:
     engine: Engine | None = None
     notes: tuple = ()
     ideal: bool = False
+    joules: StepEnergy | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         instance("terms", self.terms, dict, "a dict of part to time")
@@ -88,6 +94,7 @@ class Breakdown:
         amounts = ("memory", "capacity", "cache", "activations")
         check_fields(self, amounts=amounts, flags=("ideal",))
         instance("engine", self.engine, Engine | None, "an Engine, as engine('vllm')")
+        instance("joules", self.joules, StepEnergy | None, "a StepEnergy or None")
         object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
 
     @property
@@ -121,6 +128,33 @@ class Breakdown:
     def share(self, term):
         """Share of a term in the time [dimensionless]."""
         return choice("term", term, self.terms) / self.seconds
+
+    @property
+    def energy(self):
+        """Energy of the step on one GPU [J], its idle power included; None where `energy_note` says
+        why.
+        """
+        terms = self.energy_terms
+        return None if terms is None else scalar_or_array(sum(terms.values()))
+
+    @property
+    def energy_terms(self):
+        """Energy on one GPU by what it is spent on [J], as `terms`; None where there is none."""
+        return None if self.joules is None else self.joules.terms
+
+    @property
+    def energy_note(self):
+        """Empty where the joules were fitted on this device; else that they are scaled from another
+        or why there are none.
+        """
+        return "no energy: only terms are known" if self.joules is None else self.joules.note
+
+    def joules_per_token(self, tokens, gpus=1):
+        """Energy of all GPUs for each token that the step makes, in decode the batch [J/token];
+        None where the step has no energy.
+        """
+        (tokens,), gpus = positive(tokens=tokens), count("gpus", gpus)
+        return None if self.energy is None else scalar_or_array(self.energy * gpus / tokens)
 
     def __str__(self):
         if np.ndim(self.seconds):
@@ -557,7 +591,7 @@ class _Part:
 
     def __init__(self):
         self.terms, self.notes = dict.fromkeys(TERMS, 0.0), ()
-        self.weights, self.live = 0.0, 0.0
+        self.weights, self.live, self.done = 0.0, 0.0, None
 
     def add(self, term, timed, times=None):
         """One more operation, run so many times."""
@@ -615,6 +649,8 @@ class _StepTimer:
         weights = outer.weights + kept.vectors + inner.weights
         stored, cache = self._fullest(weights, kept.cache, context, attention.pp)
         live = np.maximum(outer.live, inner.live) * BF16.bytes
+        done = {"parts": (outer.done, inner.done), "shape": zeros.shape}
+        how = {"clock": self.clock, "formats": self.formats, "kernel": self.expert_kernel}
         return Breakdown(
             terms=terms,
             memory=scalar_or_array(stored + zeros),
@@ -624,6 +660,7 @@ class _StepTimer:
             capacity=self.clock.device.memory_capacity,
             notes=tuple(dict.fromkeys((*outer.notes, *inner.notes))),
             ideal=self.clock.ideal,
+            joules=StepEnergy(**done, **how),
         )
 
     def _fullest(self, weights, cache, context, stages):
@@ -666,6 +703,7 @@ class _StepTimer:
         """What a part of a step takes and holds, as a `_Part`."""
         clock, routed = self.clock, self.formats["experts"]
         spent = _Part()
+        spent.done = done
         for gemm in done.gemms:
             if gemm.part != "experts" or clock.ideal:
                 for recipe, share in self.formats[gemm.part]:
@@ -690,8 +728,8 @@ class _StepTimer:
         model, (batch, context, new) = self.model, load
         same = plan.tp * plan.kvp  # GPUs with the same tokens
         vectors = _cut_tables(model.closing, same)
-        for block, count in model.block_counts.items():
-            vectors += count * _cut_tables(block.weights(model.hidden_size), same)
+        for block, times in model.block_counts.items():
+            vectors += times * _cut_tables(block.weights(model.hidden_size), same)
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.embedding_width
         norms = model.final_norm + model.embedding_norm
         rows = model.positions + norms * (1 + model.norm_bias)  # positions, and norms
