@@ -14,6 +14,8 @@ So a large GEMM at the limit of 1000 W reads 630 W after an idle second and 985 
 - GEMMs: runs long enough (`reach` >= 0.25) whose number of readings is certain. A mean of n readings of whole milliwatts is a
   multiple of 1 mW / n, so n is known up to a factor. Readings that an idle start can give are taken to have started idle, and
   the power is solved for; readings near the limit are the power itself; what lies between started neither idle nor busy.
+- GEMMs of at most 64 rows whose weights exceed the L2 cache: the collector keeps those for all m and hardly stops between runs.
+  Where the run before read the same within 5 % and an idle start is impossible, the reading is the power.
 - Experts: the token counts of a layer ran one after the other on one GPU. Where three runs in a row fill a second and two
   readings in a row agree within 5 %, the reading is the power.
 
@@ -34,7 +36,8 @@ START = 250.0  # [W]: what the first reading shows after the preparation of a ca
 PERIOD, RUNS, PREPARED = 0.1, 3000, 7  # [s] between readings; most runs; runs before the first reading (dry, eager, graph)
 L2 = 126 * 2**20  # [byte]: weights are copied until they exceed it, five times at most
 BANDWIDTH = 7.7e12  # [byte/s]: rows above it did not read what they say
-LEAST_REACH, NEAR, ABOVE, SETTLED = 0.25, 0.9, 1.03, 0.05
+LEAST_REACH, NEAR, ABOVE, SETTLED, FEW = 0.25, 0.9, 1.03, 0.05, 64
+NARROW = 512  # [element]: as in the fit of the times; tiles of narrower products are mostly padding
 HOST = 6e-4  # [s] that the host takes to start a layer of experts: it sets how long a run lasts
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 STORED = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}  # [byte] as the collector counts
@@ -79,6 +82,9 @@ def gemm_rows(source):
     reached = reach(count, PREPARED * once)
     idle = power <= START + (ABOVE * LIMIT - START) * reached
     busy = ~idle & (power >= NEAR * LIMIT)
+    long = certain & (reached >= LEAST_REACH)
+    kept = (copies == 1) & (form != "fp8_block")  # whose scales are arranged anew before each run
+    few = (m <= FEW) & kept & ~idle & ~long & _agrees(form, n, k, power)
     size = np.array([as_recipe(name).weights.bytes for name in form])
     quantized = np.where(form == "bf16", 0, m * k * (2 + size))  # a pass of its own over the inputs
     found = {
@@ -88,14 +94,23 @@ def gemm_rows(source):
         "bytes": (m * k + n * k) * size + 2 * m * n + quantized,
         "rows": m,
         "seconds": seconds,
-        "power": np.where(idle, START + (power - START) / reached, power),
+        "power": np.where(idle & long, START + (power - START) / reached, power),
         "reading": power,
         "held": third(n, k),
         "m": m,
         "n": n,
         "k": k,
     }
-    return _only(found, certain & (reached >= LEAST_REACH) & (idle | busy))
+    wide = (n >= NARROW) & (k >= NARROW)
+    return _only(found, wide & (long & (idle | busy) | few))
+
+
+def _agrees(form, n, k, power):
+    """Where the run before, of the same weights, read the same within 5 %: so did the second before this run."""
+    same = (form[1:] == form[:-1]) & (n[1:] == n[:-1]) & (k[1:] == k[:-1])
+    agrees = np.zeros(len(power), bool)
+    agrees[1:] = same & (np.abs(np.log(power[1:] / power[:-1])) < SETTLED)
+    return agrees
 
 
 def expert_rows(source):
@@ -150,9 +165,10 @@ def _only(rows, keep):
 
 
 def rows(source):
-    """Rows of both tables, and the weight that gives each table and format the same say."""
+    """Rows of both tables; `weight` gives each table and format the same say, and GEMMs of few rows as much as the rest."""
     gemm, experts = gemm_rows(source), expert_rows(source)
     both = {name: np.concatenate([gemm[name], experts[name]]) for name in experts}
-    groups = np.char.add(both["kind"], both["form"])
+    few = (both["kind"] == "gemm") & (both["rows"] <= FEW) & (both["form"] != "fp8_block")
+    groups = np.char.add(np.char.add(both["kind"], both["form"]), np.where(few, "few", ""))
     names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return both | {"weight": len(groups) / len(names) / counts[index]}

@@ -23,13 +23,13 @@ OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 SCALE = 0.05
 FORMS = tuple(measured.FORMATS.values())
 BOUNDS = {
-    "active": (100, 1, 300),
     "byte": (8e-11, 1e-12, 1e-9),
-    "rows": (8, 1, 256),
+    "tile": (64, 1, 256),
+    "small tile": (16, 1, 256),
     "knee": (3, 1, 30),
     **dict.fromkeys(FORMS, (5e-13, 1e-14, 3e-12)),
 }
-UNITS = {"idle": "W", "limit": "W", "active": "W", "byte": "J/byte", "link": "J/byte", "rows": "row", "knee": "1"}
+UNITS = {"idle": "W", "limit": "W", "byte": "J/byte", "link": "J/byte", "tile": "row", "small tile": "row", "knee": "1"}
 GIVEN = {  # not fitted
     "idle": (measured.IDLE, "custom_allreduce: one reading on an idle GPU, up to 64 KiB"),
     "limit": (measured.LIMIT, "power_limit of the tables"),
@@ -41,7 +41,8 @@ def predicted(c, rows):
     """Watts of rows of the tables under constants."""
     flop = np.array([c[form] for form in FORMS])[[FORMS.index(form) for form in rows["form"]]]
     fixed = {name: value for name, (value, _) in GIVEN.items()}
-    return watts(rows["flops"], rows["bytes"], rows["seconds"], rows["rows"], c | fixed | {"flop": flop})
+    tile = np.where(rows["kind"] == "gemm", c["tile"], c["small tile"])
+    return watts(rows["flops"], rows["bytes"], rows["seconds"], rows["rows"], c | fixed | {"flop": flop, "tile": tile})
 
 
 def errors(rows, c):
@@ -49,7 +50,11 @@ def errors(rows, c):
     error = 100 * np.abs(predicted(c, rows) / rows["power"] - 1)
     for kind in ("gemm", "experts"):
         for form in FORMS:
-            for name, some in (("all", rows["power"] > 0), ("below 850 W", rows["power"] < 850)):
+            for name, some in (
+                ("all", rows["power"] > 0),
+                ("few rows", rows["rows"] <= measured.FEW),
+                ("below 850 W", rows["power"] < 850),
+            ):
                 mine = (rows["kind"] == kind) & (rows["form"] == form) & some
                 held, train = error[mine & rows["held"]], error[mine & ~rows["held"]]
                 spread = (f"{held.mean():.2f}", f"{np.median(held):.2f}", f"{train.mean():.2f}")

@@ -1,9 +1,10 @@
 """Energy of a kernel and of a step, from measured power.
 
-A kernel draws idle power, power to be awake, and joules for each byte through memory and for each
-operation; near the limit of the device the clock falls and the power bends below the limit:
+A kernel draws idle power, and joules for each byte through memory and for each operation, those on
+the unfilled rows of its tiles included. Near the limit of the device the clock falls, and the power
+bends below the limit:
 
-    wanted = active + (byte * bytes + flop * flops * max(1, tile rows / rows)) / seconds
+    wanted = (byte * bytes + flop * flops * max(1, tile / rows)) / seconds
     watts = idle + wanted / (1 + (wanted / (limit - idle))**knee)**(1 / knee)
 
 The constants were fitted on TensorRT-LLM's kernels on B200 (`data/energy.csv`). How much of the
@@ -40,11 +41,10 @@ def watts(flops, nbytes, seconds, rows, c, sent=0.0):
     seconds : array_like of float
         Time [s], > 0.
     rows : array_like of float
-        Rows that meet each weight, or query rows each key [row]: a tile multiplies `c["rows"]` at
-        least.
+        Rows that meet each weight, or query rows each key [row]; the kernel multiplies `c["tile"]`
+        at least.
     c : mapping of str to float
-        idle, limit, active [W]; byte, link [J/byte]; flop [J/FLOP]; rows [row]; knee
-        [dimensionless].
+        idle, limit [W]; byte, link [J/byte]; flop [J/FLOP]; tile [row]; knee [dimensionless].
     sent : array_like of float
         Bytes over the link [byte].
 
@@ -59,12 +59,12 @@ def watts(flops, nbytes, seconds, rows, c, sent=0.0):
 
     Examples
     --------
-    >>> c = energy_constants("B200") | {"flop": 0.0, "active": 0.0, "knee": 50.0}
+    >>> c = energy_constants("B200") | {"flop": 0.0, "knee": 50.0}
     >>> round(float(watts(0.0, 4e9, 1e-3, 1.0, c | {"byte": 1e-10})))
     644
     """
-    tiled = flops * np.maximum(1, c["rows"] / rows)
-    wanted = c["active"] + (c["byte"] * nbytes + c["flop"] * tiled + c["link"] * sent) / seconds
+    tiled = flops * np.maximum(1, c["tile"] / rows)
+    wanted = (c["byte"] * nbytes + c["flop"] * tiled + c["link"] * sent) / seconds
     room = c["limit"] - c["idle"]
     return c["idle"] + wanted / (1 + (wanted / room) ** c["knee"]) ** (1 / c["knee"])
 
@@ -108,7 +108,7 @@ def energy_note(device):
     return f"energy scaled from {MEASURED}: not measured"
 
 
-def energy_constants(device, form="bf16"):
+def energy_constants(device, form="bf16", *, small=False):
     """Constants of `watts` on a device.
 
     Parameters
@@ -117,6 +117,8 @@ def energy_constants(device, form="bf16"):
         Accelerator, with a `power_limit`.
     form : str
         "bf16", "fp8", "fp8_block" or "nvfp4".
+    small : bool
+        Whether the kernel has the small tiles of experts and attention, and not those of GEMMs.
 
     Returns
     -------
@@ -147,7 +149,8 @@ def energy_constants(device, form="bf16"):
             f"device must have a power_limit [W] for its energy, got {device.name} without one"
         )
     c = {name: value for name, value in found.items() if isinstance(name, str)}
-    c["flop"] = found["flop", form]
+    c["flop"], tile = found["flop", form], c.pop("small tile")
+    c["tile"] = tile if small else c["tile"]
     share = device.power_limit / c["limit"]
     c["limit"] = device.power_limit
     if device.name == MEASURED or device.name in STAND_INS:
@@ -159,7 +162,6 @@ def energy_constants(device, form="bf16"):
     c["byte"] *= share * base.memory_bandwidth / device.memory_bandwidth
     return c | {
         "idle": c["idle"] * share,
-        "active": c["active"] * share,
         "link": c["link"] * share * links,
         "flop": c["flop"] * share * slower,
     }
@@ -187,7 +189,7 @@ class StepEnergy:
     >>> from hwdesign.models import config
     >>> from hwdesign.timing.estimate import decode_step
     >>> step = decode_step(config.load("llama-3.1-8b"), "B200", "fp8", batch=8, context=1000)
-    >>> bool(0.2 < step.energy < 2), max(step.energy_terms, key=step.energy_terms.get)
+    >>> bool(1 < step.energy < 5), max(step.energy_terms, key=step.energy_terms.get)
     (True, 'ffn')
     """
 
@@ -239,9 +241,9 @@ class StepEnergy:
         load = 0.0, done.small_elements * BF16.bytes, 1.0
         yield "small kernels", self._joules(clock.small(done), ("bf16",), *load)
 
-    def _joules(self, timed, form, flops, nbytes, rows, sent=0.0):
+    def _joules(self, timed, form, flops, nbytes, rows, sent=0.0, small=False):
         """Energy of a kernel that was timed [J]; nothing where it takes no time."""
-        c, seconds = self._constants(form[0]), np.asarray(timed.seconds, float)
+        c, seconds = self._constants(form[0], small), np.asarray(timed.seconds, float)
         some = np.maximum(seconds, 1e-12)
         return np.where(seconds > 0, watts(flops, nbytes, some, rows, c, sent) * seconds, 0.0)
 
@@ -249,10 +251,11 @@ class StepEnergy:
     def _known(self):
         return {}
 
-    def _constants(self, form):
-        if form not in self._known:
-            self._known[form] = energy_constants(self.clock.device, form)
-        return self._known[form]
+    def _constants(self, form, small):
+        key = form, small
+        if key not in self._known:
+            self._known[key] = energy_constants(self.clock.device, form, small=small)
+        return self._known[key]
 
     def _attention(self, work):
         cache = self.clock.recipe.kv_cache
@@ -261,7 +264,7 @@ class StepEnergy:
         nbytes = work.cache_elements * cache.bytes + ends
         rows = work.queries * work.heads / work.kv_heads
         timed, form = self.clock.attention(work), ("fp8" if low else "bf16",)
-        return self._joules(timed, form, work.flops, nbytes, rows)
+        return self._joules(timed, form, work.flops, nbytes, rows, small=True)
 
     def _experts(self, experts, recipe):
         size = recipe.operand_bytes
@@ -269,7 +272,8 @@ class StepEnergy:
         nbytes = experts.elements * size["b"] + experts.pairs * pair
         timed = self.clock.experts(experts, recipe, self.kernel)
         rows = np.maximum(experts.pairs / np.maximum(experts.touched, 1e-9), 1e-9)
-        return self._joules(timed, self.clock.form(recipe), experts.flops, nbytes, rows)
+        load = experts.flops, nbytes, rows
+        return self._joules(timed, self.clock.form(recipe), *load, small=True)
 
     def _exchange(self, exchange, recipe):
         size = recipe.activations.bytes if exchange.kind == "dispatch" else BF16.bytes
