@@ -18,23 +18,23 @@ from hwdesign.units import fmt
 # Published figures as their sources print them: (device, field, format) -> text. Peaks in FLOP/s, links one way, memories as the
 # driver's tool reports them.
 PUBLISHED = """
-A100_SXM   fp32 19.5T tf32 156T bf16 312T fp16 312T int8 624T | 2.039T 81920MiB 300G 8 108 41.94M
-H100_SXM   fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 3.35T 81559MiB 450G 8 132 52.43M
-H100_PCIE  fp32 51T tf32 378T bf16 756.5T fp16 756.5T fp8 1.513P int8 1.513P | 2T 81559MiB 64G 8 - 52.43M
-H200       fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 4.8T 143771MiB 450G 8 132 52.43M
-B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 183359MiB 900G 8 148 132.6M
-GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 189471MiB 900G 72 152 132.6M
-B300       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 14P int8 153.5T | 7.75T 275040MiB 900G 8 148 -
-GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 284208MiB 900G 72 152 132.6M
-MI300X     fp32 163.4T tf32 653.7T bf16 1.307P fp16 1.307P fp8 2.615P int8 2.615P | 5.3T 196592MiB 448G 8 304 268.4M
-L4         fp32 30.3T tf32 60T bf16 121T fp16 121T fp8 242T int8 242T | 300G 23034MiB 32G 8 58 50.33M
-T4         fp32 8.1T fp16 65T int8 130T | 320G 15360MiB 16G - 40 4.194M
-L40S       fp32 91.6T tf32 183T bf16 362.1T fp16 362.1T fp8 733T int8 733T | 864G 46068MiB 32G 8 142 100.7M
-RTX_4090   fp32 82.6T tf32 82.6T bf16 165.2T fp16 165.2T fp8 330.3T int8 660.6T | 1.008T 24564MiB - - 128 75.5M
-RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1.792T 32607MiB - - 170 100.7M
-RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 97887MiB 64G 8 188 134.2M
+A100_SXM   fp32 19.5T tf32 156T bf16 312T fp16 312T int8 624T | 2.039T 81920MiB 300G 8 108 41.94M 400
+H100_SXM   fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 3.35T 81559MiB 450G 8 132 52.43M 700
+H100_PCIE  fp32 51T tf32 378T bf16 756.5T fp16 756.5T fp8 1.513P int8 1.513P | 2T 81559MiB 64G 8 - 52.43M 350
+H200       fp32 67T tf32 494.5T bf16 989T fp16 989T fp8 1.979P int8 1.979P | 4.8T 143771MiB 450G 8 132 52.43M 700
+B200       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 9P int8 4.5P | 7.7T 183359MiB 900G 8 148 132.6M 1k
+GB200      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 10P int8 5P | 8T 189471MiB 900G 72 152 132.6M 1.2k
+B300       fp32 80T tf32 1.125P bf16 2.25P fp16 2.25P fp8 4.5P fp4 14P int8 153.5T | 7.75T 275040MiB 900G 8 148 - 1.1k
+GB300      fp32 80T tf32 1.25P bf16 2.5P fp16 2.5P fp8 5P fp4 15P int8 165T | 8T 284208MiB 900G 72 152 132.6M 1.4k
+MI300X     fp32 163.4T tf32 653.7T bf16 1.307P fp16 1.307P fp8 2.615P int8 2.615P | 5.3T 196592MiB 448G 8 304 268.4M -
+L4         fp32 30.3T tf32 60T bf16 121T fp16 121T fp8 242T int8 242T | 300G 23034MiB 32G 8 58 50.33M 72
+T4         fp32 8.1T fp16 65T int8 130T | 320G 15360MiB 16G - 40 4.194M -
+L40S       fp32 91.6T tf32 183T bf16 362.1T fp16 362.1T fp8 733T int8 733T | 864G 46068MiB 32G 8 142 100.7M 350
+RTX_4090   fp32 82.6T tf32 82.6T bf16 165.2T fp16 165.2T fp8 330.3T int8 660.6T | 1.008T 24564MiB - - 128 75.5M -
+RTX_5090   fp32 104.8T bf16 209.5T fp16 209.5T fp8 419T fp4 1.676P int8 838T | 1.792T 32607MiB - - 170 100.7M -
+RTX_PRO_6000 bf16 467.8T fp16 467.8T fp8 935.6T fp4 1.871P int8 935.6T | 1.597T 97887MiB 64G 8 188 134.2M 600
 """
-FIELDS = ("memory_bandwidth", "memory_capacity", "link_bandwidth", "link_domain", "sms", "l2")
+FIELDS = ("memory_bandwidth", "memory_capacity", "link_bandwidth", "link_domain", "sms", "l2", "power_limit")
 TEXTS = ("form_factor", "reported_name")  # fields that are no numbers
 UNITS = {
     "dense_peak": "FLOP/s",
@@ -46,6 +46,7 @@ UNITS = {
     "link_domain": "GPU",
     "sms": "SM",
     "l2": "byte",
+    "power_limit": "W",
     "form_factor": "text",
     "reported_name": "pattern",
 }
@@ -59,6 +60,7 @@ BOUNDS = {
     "link_domain": (2, 72),
     "sms": (30, 400),
     "l2": (2e6, 3e8),
+    "power_limit": (50, 2000),
 }
 
 

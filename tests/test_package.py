@@ -34,7 +34,7 @@ ORDER = [
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
     "models.safetensors", "models.packed", "models.partners", "models.proof",
     "timing.silicon", "timing.calibration", "timing.gemm_kernel", "timing.kernels", "timing.clock",
-    "timing.spent", "timing.one_step", "timing.estimate",
+    "timing.energy", "timing.spent", "timing.one_step", "timing.estimate",
     "timing.bounds", "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
     "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
     "advice.plan_rules",

@@ -195,6 +195,7 @@ class Report:
             "token_seconds": token,
             "user_tokens_per_second": 1 / token if token else None,
             "gpu_tokens_per_second": case.batch / token / case.gpus if token else None,
+            **_energy(case),
             "terms": _terms(case),
             "memory_bytes": memory,
             "usable_bytes": usable,
@@ -316,6 +317,15 @@ def _terms(case):
             }
         )
     return found
+
+
+def _energy(case):
+    """Energy of a token of the decode step, of all GPUs, and what must be said about it."""
+    if case.breakdown is None:
+        return {"token_joules": None, "energy_note": ""}
+    joules = case.breakdown.joules_per_token(case.batch, case.gpus)
+    found = None if joules is None else float(joules)
+    return {"token_joules": found, "energy_note": case.breakdown.energy_note}
 
 
 def _ways(case, part):

@@ -107,6 +107,8 @@ def where(report):
             ("tokens/s/GPU", [_three(load["gpu_tokens_per_second"]) for load in loads]),
         ]
     rows.append(("memory", [_memory(load) for load in loads]))
+    if loads[0]["token_joules"] is not None:
+        rows.append(("energy/token", [_energy(load) for load in loads]))
     names = dict.fromkeys(term["name"] for load in loads for term in load["terms"])
     near = len(loads) == 1
     rows += [(name, [_term(load, name, near) for load in loads]) for name in names]
@@ -127,6 +129,12 @@ def _term(load, name, near):
                 told += f" at {100 * term['bound_seconds'] / term['seconds']:.0f} %"
             return told
     return "none"
+
+
+def _energy(load):
+    """Energy of a token of the decode step on all GPUs, marked where it was not measured."""
+    scaled = " scaled from B200" if load["energy_note"] else ""
+    return fmt(load["token_joules"], "J") + scaled
 
 
 def _memory(load):

@@ -44,6 +44,7 @@ RANGES = {
     "link_domain": (2, 1e6, "devices"),
     "sms": (1, 1e6, "multiprocessors"),
     "l2": (1e3, 1e12, "byte"),
+    "power_limit": (1, 1e5, "W"),
 }
 COUNTS = ("link_domain", "sms")
 NEEDED = ("name", "form_factor", "dense_peak", "memory_bandwidth", "memory_capacity")
@@ -78,6 +79,8 @@ class Device:
         Streaming multiprocessors (compute units on AMD).
     l2 : float or None
         Last-level cache shared by the chip [byte].
+    power_limit : float or None
+        What it may draw in the long run (TDP) [W].
     measured : mapping of (str, str) to (mapping, str)
         By operation and format, constants that were fitted on a run and the run in words; see
         `hwdesign.measured_device`.
@@ -101,10 +104,11 @@ class Device:
     link_domain: int | None = None  # [device]
     sms: int | None = None  # [SM]
     l2: float | None = None  # [byte]
+    power_limit: float | None = None  # [W]
     measured: Mapping = field(default_factory=dict, hash=False, repr=False)
 
     def __post_init__(self):
-        optional = ("link_bandwidth", "link_latency", "l2")
+        optional = ("link_bandwidth", "link_latency", "l2", "power_limit")
         check_fields(
             self,
             none=(*optional, "link_domain", "sms"),
@@ -240,7 +244,8 @@ def device(device):
     catalogue's), ``form_factor``, ``dense_peak`` (an object of format to FLOP/s),
     ``memory_bandwidth`` [byte/s] and ``memory_capacity`` [byte]; and if they are known
     ``sparse_peak``, ``link_bandwidth`` (one way), ``link_latency``, ``link_domain``, ``sms`` (132
-    are taken without it), ``l2`` (no cache without it) and ``reported_name``. For example::
+    are taken without it), ``l2`` (no cache without it), ``power_limit`` [W] (no energy without it)
+    and ``reported_name``. For example::
 
         {
             "name": "my card",

@@ -10,7 +10,7 @@ kernels, latencies of exchanges.
 import functools
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,12 +18,14 @@ import numpy as np
 from hwdesign._check import (
     check_fields,
     choice,
+    count,
     dims,
     instance,
     listed,
     members,
     must_fit,
     numbers,
+    positive,
     scalar_or_array,
     shown,
 )
@@ -46,6 +48,7 @@ from hwdesign.models.steps import (
     same_gpus,
 )
 from hwdesign.timing.clock import EXPERT_ENGINES, Clock
+from hwdesign.timing.energy import StepEnergy
 from hwdesign.timing.one_step import OneStep
 from hwdesign.timing.spent import Kept, Part
 
@@ -77,6 +80,8 @@ class Breakdown:
         Which constants were taken from another device or format: such a time is uncalibrated.
     ideal : bool
         Whether it is the plain bound.
+    joules : StepEnergy or None
+        The step's energy, worked out when it is asked for.
 
     Examples
     --------
@@ -93,6 +98,7 @@ class Breakdown:
     engine: Engine | None = None
     notes: tuple = ()
     ideal: bool = False
+    joules: StepEnergy | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         instance("terms", self.terms, dict, "a dict of part to time")
@@ -101,6 +107,7 @@ class Breakdown:
         amounts = ("memory", "capacity", "cache", "activations")
         check_fields(self, amounts=amounts, flags=("ideal",))
         instance("engine", self.engine, Engine | None, "an Engine, as engine('vllm')")
+        instance("joules", self.joules, StepEnergy | None, "a StepEnergy or None")
         object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
 
     @classmethod
@@ -141,6 +148,33 @@ class Breakdown:
     def share(self, term):
         """Share of a term in the time [dimensionless]."""
         return choice("term", term, self.terms) / self.seconds
+
+    @property
+    def energy(self):
+        """Energy of the step on one GPU [J], its idle power included; None where `energy_note` says
+        why.
+        """
+        terms = self.energy_terms
+        return None if terms is None else scalar_or_array(sum(terms.values()))
+
+    @property
+    def energy_terms(self):
+        """Energy on one GPU by what it is spent on [J], as `terms`; None where there is none."""
+        return None if self.joules is None else self.joules.terms
+
+    @property
+    def energy_note(self):
+        """Empty where the joules were fitted on this device; else that they are scaled from another
+        or why there are none.
+        """
+        return "no energy: only terms are known" if self.joules is None else self.joules.note
+
+    def joules_per_token(self, tokens, gpus=1):
+        """Energy of all GPUs for each token that the step makes, in decode the batch [J/token];
+        None where the step has no energy.
+        """
+        (tokens,), gpus = positive(tokens=tokens), count("gpus", gpus)
+        return None if self.energy is None else scalar_or_array(self.energy * gpus / tokens)
 
     def __str__(self):
         if np.ndim(self.seconds):
@@ -653,18 +687,18 @@ class _StepTimer:
         inner = self._once(key, load, self._feed_forward, ffn, attention)
         kept = self._once(("kept", attention), load, self._kept, attention)
         zeros = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in load)))
-        return self.breakdown(outer.joined(inner), kept, context, attention.pp, zeros)
+        return self.breakdown(outer.joined(inner), kept, load, (attention, ffn), zeros)
 
-    def breakdown(self, spent, kept, context, stages, zeros=None):
-        """The `Breakdown` of a step from its `Part` and what is held; `zeros` have its shape,
-        without them all are single numbers.
+    def breakdown(self, spent, kept, load, plans, zeros=None):
+        """The `Breakdown` of a step from its `Part` and what is held, at a load of batch, context
+        and new tokens under two plans; `zeros` have its shape, without them all are single numbers.
         """
 
         def shaped(value):
             return value[()] if zeros is None else scalar_or_array(value + zeros)
 
         weights = spent.amounts["weights"] + kept.vectors
-        stored, cache = self._fullest(weights, kept.cache, context, stages)
+        stored, cache = self._fullest(weights, kept.cache, load[1], plans[0].pp)
         return Breakdown.unchecked(
             terms={name: shaped(seconds) for name, seconds in spent.terms.items()},
             memory=shaped(stored),
@@ -674,6 +708,7 @@ class _StepTimer:
             capacity=self.clock.device.memory_capacity,
             notes=spent.notes,
             ideal=self.clock.ideal,
+            joules=StepEnergy(timer=self, load=load, plans=plans),
         )
 
     def _fullest(self, weights, cache, context, stages):
@@ -766,8 +801,8 @@ class _StepTimer:
         model = self.model
         same = plan.tp * plan.kvp  # GPUs with the same tokens
         vectors = _cut_tables(model.closing, same)
-        for block, count in model.block_counts.items():
-            vectors += count * _cut_tables(block.weights(model.hidden_size), same)
+        for block, times in model.block_counts.items():
+            vectors += times * _cut_tables(block.weights(model.hidden_size), same)
         table = 0 if model.tied_embeddings else -(-model.vocab_size // same) * model.embedding_width
         norms = model.final_norm + model.embedding_norm
         rows = model.positions + norms * (1 + model.norm_bias)  # positions, and norms

@@ -147,7 +147,8 @@ class OneStep:
     """
 
     def __init__(self, timer, attention, ffn):
-        self.timer, self.asked, self.lock = timer, (attention, ffn), threading.Lock()
+        self.timer, self.lock = timer, threading.Lock()
+        self.asked = attention, ffn
         timer.clock.most_known = MOST_SCORES
         self.first, self.whole = None, False  # the first step; whether all are timed whole
         self.known, self.blocks, self.singles, self.lengths = None, {}, {}, {}
@@ -195,7 +196,7 @@ class OneStep:
                 return None
         held = np.ceil(batch / plan.dp) * sequence
         kept = Kept(known.vectors, held, row[-3])
-        return timer.breakdown(spent, kept, context, plan.pp)
+        return timer.breakdown(spent, kept, (batch, context, ONE), self.asked)
 
     def _learnt(self, batch, context):
         """What no load changes."""
