@@ -148,7 +148,7 @@ class OneStep:
 
     def __init__(self, timer, attention, ffn):
         self.timer, self.lock = timer, threading.Lock()
-        self.asked = attention, ffn
+        self.asked, self.plans = (attention, ffn), ()
         timer.clock.most_known = MOST_SCORES
         self.first, self.whole = None, False  # the first step; whether all are timed whole
         self.known, self.blocks, self.singles, self.lengths = None, {}, {}, {}
@@ -196,11 +196,12 @@ class OneStep:
                 return None
         held = np.ceil(batch / plan.dp) * sequence
         kept = Kept(known.vectors, held, row[-3])
-        return timer.breakdown(spent, kept, (batch, context, ONE), self.asked)
+        return timer.breakdown(spent, kept, (batch, context, ONE), self.plans)
 
     def _learnt(self, batch, context):
         """What no load changes."""
         timer, (attention, ffn) = self.timer, same_gpus(*self.asked)
+        self.plans = attention, ffn
         run = timer.attention_run((np.array([[batch]]), CONTEXTS, ONE), attention, _Noted)
         calls, chooses = run.noted(), np.shape(run.beside[1])[-1:] == CONTEXTS.shape[1:]
         known = _Known(attention, ffn, calls, chooses, timer.vectors(attention), ())
