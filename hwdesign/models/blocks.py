@@ -170,10 +170,10 @@ class SelfAttention(Mixer):
         run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
-        window, kind = sparse(self, run, run.hidden)
+        seen = sparse(self, run, run.hidden)
         sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
         sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
-        run.attend(**sizes, window=window, kind=kind)
+        run.attend(**sizes, **seen)
 
     def shards(self, attention, ffn):
         """The query heads' width."""
@@ -359,7 +359,7 @@ class LatentAttention(Mixer):
         if gates := heads * self.gate_size:
             run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
-        window, kind = sparse(self, run, self.q_rank or run.hidden)
+        seen = sparse(self, run, self.q_rank or run.hidden, "dsa")
         run.attend(
             heads=heads,
             kv_heads=1,
@@ -367,9 +367,8 @@ class LatentAttention(Mixer):
             value=value,
             cached=self.cache_elements,
             output=output,
-            window=window,
-            kind=kind,
             latent=self.cache_elements + self.kv_rank,
+            **seen,
         )
 
     def _queries(self, run, heads):
