@@ -55,7 +55,7 @@ SCORE = {
 SPREAD = ATTEND | {"token": (1e-8, 1e-12, 1e-6), "gather": (0.6, 0.02, 10)}
 PREFILL = {"dsa": SCORE | SPREAD, "csa": SCORE | SPREAD, "hca": SPREAD}
 UNTIL = {("csa_decode", "sglang"): 32768, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
-DENSE = {("dsa_prefill", "sglang"): (0.5, 0.02, 1)}  # expands its latents while there are no more tokens than are picked
+CLEANS = {("dsa_prefill", "sglang"): {"clean": (0.5, 0.02, 2)}}  # a matrix of scores of all sequences at once
 
 
 def v4(model):
@@ -89,7 +89,7 @@ def module_rows(source, kind, device, framework, phase, form):
     total = rows["isl"] + rows["step"]
     heads, fp4 = rows["num_heads"], "fp4" in as_device(device).dense_peak
     if kind == "dsa":
-        keep &= heads >= 8  # fewer are no rank of a model
+        keep &= (heads >= 8) & (heads <= np.where(rows["model"] == V32, 128, 64))  # others are no rank of the model
         keep &= rows["step"] > 1 if phase == "generation" else rows["isl"] > 1
         if phase == "context" and framework == "sglang":
             keep &= not_eager(rows, total)
@@ -107,13 +107,10 @@ def module_rows(source, kind, device, framework, phase, form):
 
 
 def not_eager(rows, total):
-    """Which rows of SGLang's prefill take longer than the host does, with the indexer and without."""
-    few = rows["batch_size"] * rows["isl"] <= 64
-    keep = np.zeros(len(total), bool)
-    for part in (total <= AT_TOP, total > AT_TOP):
-        if (few & part).any():
-            keep |= part & (rows["latency"] > EAGER * np.median(rows["latency"][few & part]))
-    return keep
+    """Which rows of SGLang's prefill take longer than the host does, and have more tokens than are picked: with fewer it expands
+    its latents and sees all of them, which is no sparse attention."""
+    few = (rows["batch_size"] * rows["isl"] <= 64) & (total > AT_TOP)
+    return (total > AT_TOP) & (rows["latency"] > EAGER * np.median(rows["latency"][few]))
 
 
 def works(kind, rows, decode, framework):
@@ -141,7 +138,9 @@ def works(kind, rows, decode, framework):
 
 def taken(part):
     """A function from rows to take to a `Work` of them; None where there is no such work."""
-    return (lambda rows: Work(**{name: values[rows] for name, values in part.items()}, kv_heads=1)) if part else None
+    one = {name: values[0] for name, values in part.items() if np.ptp(values) == 0}
+    many = {name: values for name, values in part.items() if name not in one}
+    return (lambda rows: Work(**one, **{name: values[rows] for name, values in many.items()}, kv_heads=1)) if part else None
 
 
 def module_case(source, kind, device, framework, phase, form):
@@ -164,8 +163,7 @@ def module_case(source, kind, device, framework, phase, form):
     bounds = (DECODE if decode else PREFILL)[kind]
     if (operation, framework) in UNTIL:
         bounds = bounds | {"until": (UNTIL[operation, framework],) * 3}
-    if (operation, framework) in DENSE:
-        bounds = bounds | {"dense": DENSE[operation, framework]}
+    bounds = bounds | CLEANS.get((operation, framework), {})
     sizes = rows["batch_size"], rows["isl"], rows["step"]
     return Case(
         operation=operation,

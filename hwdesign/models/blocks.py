@@ -342,7 +342,7 @@ class LatentAttention(Mixer):
     def operations(self, run):
         """Adds projections, scores and the output projection of one layer: absorbed (scores against
         the latent) in decode, expanded in prefill, the latents of cached tokens once more with each
-        chunk.
+        chunk; where an indexer picks, each query goes to the latents, so those are not.
         """
         heads = self.local_heads(run.plan)
         self._queries(run, heads)
@@ -353,7 +353,8 @@ class LatentAttention(Mixer):
             expanded, values = run.tokens, _share(output, run.plan.kvp)  # of the heads merged here
             key, value = self.kv_rank + self.rope_dim, self.kv_rank
         else:
-            expanded, values = run.batch * run.context, output
+            expanded = run.tokens if self.indexer else run.batch * run.context
+            values = output
             key, value = self.nope_dim + self.rope_dim, self.v_dim
         run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
         if gates := heads * self.gate_size:

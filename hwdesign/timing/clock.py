@@ -3,6 +3,7 @@ bound.
 """
 
 import functools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from hwdesign.timing.silicon import PREFERENCE
 MOST_KNOWN = 50_000  # times that are remembered
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
+EXPANDS = ("sglang",)  # in prefill: sees all tokens while there are no more than an indexer picks
 STANDS_FOR = {"mamba2": "gdn"}  # kernels without a table, and whose streams its state as well
 BY_RATE = {
     "bf16": "bf16",
@@ -173,11 +175,18 @@ class Clock:
         if index:
             model = sparse_kernels.index_decode_seconds
             model = model if decodes else sparse_kernels.index_prefill_seconds
-            return Timed(model(work, self.device, found), notes)
-        model = sparse_kernels.sparse_decode_seconds
-        model = model if decodes else sparse_kernels.sparse_prefill_seconds
-        peak = self.device.peak_flops(fmt)
-        return Timed(model(work, element_bytes, self.device, peak, found), notes)
+            seconds = model(work, self.device, found)
+        else:
+            model = sparse_kernels.sparse_decode_seconds
+            model = model if decodes else sparse_kernels.sparse_prefill_seconds
+            peak = self.device.peak_flops(fmt)
+            seconds = model(work, element_bytes, self.device, peak, found)
+        if decodes or kernel != "dsa" or found.framework not in EXPANDS:
+            return Timed(seconds, notes)
+        few, whole = work.context <= work.top, Timed(0.0)
+        if np.any(few) and not index:
+            whole = self.attention(replace(work, kernel="", kind="", window=None))
+        return Timed(np.where(few, whole.seconds, seconds)[()], notes + whole.notes)
 
     def scan(self, scan):
         """Time of one run of a recurrence over a state in FP32, with its convolution; the plain

@@ -10,6 +10,8 @@ cache.
 
 import numpy as np
 
+from hwdesign.catalogue.precision import FP32
+
 SCALES = 4  # beside an FP8 key of an indexer [byte]
 LOGIT = 8  # a score is written and read in FP32 [byte]
 TILE = 64  # query rows that the kernels before Blackwell multiply at least
@@ -43,7 +45,7 @@ def seen_entries(queries, context, most):
     def upto(n):
         """Of all queries up to the n-th, the first of which sees one."""
         few = np.minimum(n, most)
-        return few * (few + 1) / 2 + (n - few) * most
+        return few * (few + 1) / 2 + np.where(n > few, (n - few) * np.minimum(most, n), 0)
 
     return upto(context) - upto(context - queries)
 
@@ -97,7 +99,8 @@ def index_prefill_seconds(work, device, c):
     ``math + scores + row queries + start``.
 
     Math is in FP8; each score is written and read once. A query that has more entries than it picks
-    takes an SM its time.
+    takes an SM its time. An engine that cleans a matrix of scores beforehand writes one of all
+    queries by the entries of all sequences.
 
     Parameters
     ----------
@@ -107,8 +110,8 @@ def index_prefill_seconds(work, device, c):
         Dense peak of FP8, bandwidth and SMs.
     c : mapping of str to float
         score, share of the peak; pick, share of the bandwidth; row, time that a query takes an SM
-        [s]; start of the choice [s]; until, entries from which on an engine chooses without both
-        [entry]; dense, see `sparse_prefill_seconds`.
+        [s]; start of the choice [s]; clean, share of the bandwidth; until, entries from which on an
+        engine chooses without row and start [entry].
 
     Returns
     -------
@@ -138,8 +141,9 @@ def index_prefill_seconds(work, device, c):
     last = np.minimum(tokens, c.get("until", np.inf) * work.every)
     first = np.maximum(tokens - work.queries, work.top * work.every)
     rows = work.batch * np.maximum(last - first, 0)
-    some = math + scores + c["row"] * rows / (device.sms or 132) + c["start"] * (rows > 0)
-    return some * (work.context > work.top) if "dense" in c else some
+    whole = work.batch * work.queries * work.batch * work.context * FP32.bytes
+    scores = scores + whole / (c.get("clean", np.inf) * device.memory_bandwidth)
+    return math + scores + c["row"] * rows / (device.sms or 132) + c["start"] * (rows > 0)
 
 
 def _tile_rows(work, device):
@@ -199,7 +203,7 @@ def sparse_decode_seconds(work, element_bytes, device, peak_flops, c):
     9.4
     """
     window = np.minimum(work.context * work.every, work.beside)
-    if work.top:
+    if np.any(work.top):
         entries, slots = np.minimum(work.context, work.top) + window, work.top + work.beside
         alone = 0.0
     else:
@@ -211,9 +215,7 @@ def sparse_decode_seconds(work, element_bytes, device, peak_flops, c):
     memory = work.batch * entries * size / (c["gather"] * device.memory_bandwidth)
     math = 2 * work.batch * _tile_rows(work, device) * slots * _head_size(work)
     return (
-        c["fixed"]
-        + alone
-        + np.sqrt(np.square(memory) + np.square(math / (c["rate"] * peak_flops)))
+        c["fixed"] + alone + np.sqrt(np.square(memory) + np.square(math / (c["rate"] * peak_flops)))
     )
 
 
@@ -221,8 +223,7 @@ def sparse_prefill_seconds(work, element_bytes, device, peak_flops, c):
     """Time of scores and values over picked entries for many new tokens a sequence:
     ``fixed + token queries + memory + math``.
 
-    Each query gathers its entries, and is multiplied by as many as may be picked. An engine with
-    `dense` expands the latents and sees all tokens while there are no more than are picked.
+    Each query gathers its entries, and is multiplied by as many as may be picked.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def sparse_prefill_seconds(work, element_bytes, device, peak_flops, c):
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
         fixed [s]; token, time of a new token [s]; gather, share of the bandwidth, above 1 where
-        entries are gathered from the L2 cache; rate and dense, shares of the peak.
+        entries are gathered from the L2 cache; rate, share of the peak.
 
     Returns
     -------
@@ -259,16 +260,13 @@ def sparse_prefill_seconds(work, element_bytes, device, peak_flops, c):
     >>> round(float(sparse_prefill_seconds(w, 1.0, device("GB300"), 5e15, ideal)) * 1e6)
     1174
     """
-    tokens, most = work.context * work.every, work.top * work.every or np.inf
+    tokens = work.context * work.every
+    most = work.top * work.every if np.any(work.top) else np.inf
     picked = seen_entries(work.queries, tokens, most) / work.every
     window = seen_entries(work.queries, tokens, work.beside)
     seen = work.batch * (picked + window)
-    slots = work.batch * work.queries * (work.top + work.beside) if work.top else seen
+    slots = work.batch * work.queries * (work.top + work.beside) if np.any(work.top) else seen
     math = 2 * _tile_rows(work, device) * slots * _head_size(work) / (c["rate"] * peak_flops)
     size = _entry_bytes(work, element_bytes)
     memory = seen * size / (c["gather"] * device.memory_bandwidth)
-    alone = c["fixed"] + c["token"] * work.batch * work.queries
-    if "dense" not in c:
-        return alone + memory + math
-    whole = work.flops / (c["dense"] * peak_flops)
-    return alone + np.where(work.context > work.top, memory + math, whole)
+    return c["fixed"] + c["token"] * work.batch * work.queries + memory + math

@@ -123,7 +123,9 @@ def state_prefill_seconds(scan, element_bytes, device, c):
     >>> from hwdesign.models.steps import Scan
     >>> c = dict.fromkeys(("fixed", "fill", "chunk", "token", "start"), 0)
     >>> scan = Scan(state=0.0, batch=1, heads=48, queries=8192)
-    >>> timed = state_prefill_seconds(scan, 4.0, device("GB300"), c | {"bandwidth": 1, "chain": 1e-6})
+    >>> timed = state_prefill_seconds(
+    ...     scan, 4.0, device("GB300"), c | {"bandwidth": 1, "chain": 1e-6}
+    ... )
     >>> round(float(timed) * 1e6)
     128
     """
