@@ -1,4 +1,5 @@
-"""Attention that does not see all keys, in the modules of the engines: DSA of DeepSeek-V3.2 and GLM-5, CSA and HCA of DeepSeek-V4.
+"""Attention that does not see all keys, in the modules of the engines: DSA of DeepSeek-V3.2 and GLM-5, CSA and HCA of DeepSeek-V4,
+MSA of MiniMax-M3.
 
 A row is a whole module: products with weights, norms, rotation, indexer, choice and attention, on one rank's heads. Its products
 take the times that a step of the package's model has, by the constants of the engine; what is left is fitted. All scores of these
@@ -17,11 +18,13 @@ from hwdesign.models.steps import AttentionRun, Plan, Work
 from hwdesign.timing import sparse_kernels
 from hwdesign.timing.clock import Clock
 
-KINDS = ("dsa", "csa", "hca")
+KINDS = ("dsa", "csa", "hca", "msa")
+FOLDERS = {"msa": "msa"}  # of the tables; the others' is sparse_attention
 OPERATIONS = tuple(f"{kind}_{phase}" for kind in KINDS for phase in ("decode", "prefill"))
 DEVICES = ("GB300", "GB200", "B300", "B200", "H200", "H100_SXM")
 ENGINES = ("sglang", "trtllm", "vllm")
 SHAPE = ("model", "op_name", "gemm_type", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step")
+FIELDS = ("cache_elements", "batch", "context", "queries", "heads", "size", "latent", "top", "beside", "every")  # of a `Work`
 MOST = 4000  # rows of a case: of larger tables every second, third, ...
 
 FORMS = {"fp8": ("fp8", "fp8_e4m3"), "bf16": ("bfloat16",)}  # of the cache, and how the tables call them
@@ -29,13 +32,14 @@ RECIPES = {"fp8_block": "fp8_block", "bfloat16": "bf16"}  # of the products
 V32 = "deepseek-ai/DeepSeek-V3.2"
 
 # Left out.
+HOST = {("msa", "trtllm", "context")}  # 4 to 24 ms, whatever the size: the host's time
 AT_TOP = 2048  # TensorRT-LLM with as many tokens as are picked: twice the time of one more or less token, for another kernel
 NO_GRAPH = {True: 1024, False: 512}  # SGLang captures no graph of so many sequences (by FP4): those rows are eager
 EAGER = 1.4  # SGLang's prefill is eager: rows below so many times the time of its smallest are the host's
 FEW_HEADS = 32  # below, vLLM before Blackwell prefills an FP8 cache with its decode kernel, whose rate is another
 
 INDEX = {
-    "index": (0.7, 0.02, 1),
+    "index": (0.7, 0.002, 1),
     "pick": (1e-10, 1e-13, 1e-8),
     "row": (1e-6, 1e-10, 1e-4),
     "start": (5e-6, 1e-9, 1e-4),
@@ -45,6 +49,7 @@ DECODE = {
     "dsa": INDEX | ATTEND,
     "csa": INDEX | ATTEND,
     "hca": ATTEND | {name: INDEX[name] for name in ("pick", "row")},
+    "msa": INDEX | ATTEND,
 }
 SCORE = {
     "score": (0.5, 0.01, 1),
@@ -53,7 +58,7 @@ SCORE = {
     "start": (1e-5, 1e-9, 1e-4),
 }
 SPREAD = ATTEND | {"token": (1e-8, 1e-12, 1e-6), "gather": (0.6, 0.02, 10)}
-PREFILL = {"dsa": SCORE | SPREAD, "csa": SCORE | SPREAD, "hca": SPREAD}
+PREFILL = {"dsa": SCORE | SPREAD, "csa": SCORE | SPREAD, "hca": SPREAD, "msa": SCORE | SPREAD}
 UNTIL = {("csa_decode", "sglang"): 32768, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
 CLEANS = {("dsa_prefill", "sglang"): {"clean": (0.5, 0.02, 2)}}  # a matrix of scores of all sequences at once
 
@@ -67,6 +72,9 @@ def v4(model):
 
 def mixer(kind, model):
     """(hidden size, mixer) of a layer that was timed."""
+    if kind == "msa":
+        whole = config.load("minimax-m3")
+        return whole.hidden_size, whole.blocks[-1].mixer
     if kind == "dsa":
         whole = config.load("deepseek-v3.2" if model == V32 else "glm-5")
         return whole.hidden_size, whole.blocks[-1].mixer
@@ -79,44 +87,45 @@ def mixer(kind, model):
 
 def module_rows(source, kind, device, framework, phase, form):
     """Columns of the rows of one format; of length 0 where none was timed."""
-    table = f"{kind}_{phase}_module" if kind == "dsa" else f"dsv4_{kind}_{phase}_module"
-    gemms = ["bfloat16"] if form == "bf16" and framework != "sglang" else ["fp8_block"]
+    table = f"dsv4_{kind}_{phase}_module" if kind in ("csa", "hca") else f"{kind}_{phase}_module"
+    gemms = ["bfloat16"] if kind == "msa" or (form == "bf16" and framework != "sglang") else ["fp8_block"]
     wanted = {"kv_cache_dtype": FORMS[form], "gemm_type": gemms, "op_name": [table]}
-    rows = source.rows(device, "sparse_attention", table, framework, SHAPE, wanted)
+    rows = source.rows(device, FOLDERS.get(kind, "sparse_attention"), table, framework, SHAPE, wanted)
     if not len(rows["latency"]):
         return rows
-    keep = np.ones(len(rows["latency"]), bool)
-    total = rows["isl"] + rows["step"]
-    heads, fp4 = rows["num_heads"], "fp4" in as_device(device).dense_peak
-    if kind == "dsa":
-        keep &= (heads >= 8) & (heads <= np.where(rows["model"] == V32, 128, 64))  # others are no rank of the model
-        keep &= rows["step"] > 1 if phase == "generation" else rows["isl"] > 1
-        if phase == "context" and framework == "sglang":
-            keep &= not_eager(rows, total)
-        if phase == "context" and framework == "vllm" and form == "fp8" and not fp4:
-            keep &= heads >= FEW_HEADS
-        if phase == "generation" and framework == "trtllm":
-            keep &= rows["step"] != AT_TOP
-    elif phase == "context":
-        keep &= rows["isl"] > 1
-    if kind == "dsa" and phase == "generation" and framework == "sglang":
-        keep &= rows["batch_size"] < NO_GRAPH[fp4]
+    keep = kept_rows(rows, kind, framework, phase, form, "fp4" in as_device(device).dense_peak)
     found = np.flatnonzero(keep)
     found = found[:: -(-len(found) // MOST)] if len(found) else found
     return {name: values[found] for name, values in rows.items()}
 
 
-def not_eager(rows, total):
-    """Which rows of SGLang's prefill take longer than the host does, and have more tokens than are picked: with fewer it expands
-    its latents and sees all of them, which is no sparse attention."""
-    few = (rows["batch_size"] * rows["isl"] <= 64) & (total > AT_TOP)
-    return (total > AT_TOP) & (rows["latency"] > EAGER * np.median(rows["latency"][few]))
+def kept_rows(rows, kind, framework, phase, form, fp4):
+    """Which rows are fitted: those that are no prefill of one token, and not left out above."""
+    heads, decode, total = rows["num_heads"], phase == "generation", rows["isl"] + rows["step"]
+    keep = rows["step"] > 1 if decode and kind in ("dsa", "msa") else decode | (rows["isl"] > 1)
+    if kind in ("dsa", "msa"):
+        most = np.where(rows["model"] == V32, 128, 64)
+        keep &= (heads >= 8) & (most % heads == 0)  # others are no rank of the model
+        if framework == "sglang":
+            keep &= rows["batch_size"] < NO_GRAPH[fp4] if decode else not_eager(rows, total, AT_TOP if kind == "dsa" else 0)
+    if kind == "dsa" and not decode and framework == "vllm" and form == "fp8" and not fp4:
+        keep &= heads >= FEW_HEADS
+    if kind == "dsa" and decode and framework == "trtllm":
+        keep &= rows["step"] != AT_TOP
+    return keep
+
+
+def not_eager(rows, total, least):
+    """Which rows of SGLang's prefill take longer than the host does, and have at least so many tokens: with no more than are
+    picked it expands the latents of DSA and sees all of them, which is no sparse attention."""
+    few = (rows["batch_size"] * rows["isl"] <= 64) & (total > least)
+    return (total > least) & (rows["latency"] > EAGER * np.median(rows["latency"][few]))
 
 
 def works(kind, rows, decode, framework):
     """(indexer, attention, products [s]) as functions of rows to take, from the operations of the package's model."""
     load = {"batch": rows["batch_size"].astype(float), "new": rows["isl"].astype(float)}
-    after = 1 if kind != "dsa" and decode else 0  # these tables count the tokens before the new one
+    after = int(kind != "dsa" and decode)  # these tables count the tokens before the new one
     load["context"] = rows["step"] + (after if decode else rows["isl"])
     parts, products = [{}, {}], np.zeros(len(load["batch"]))
     groups = list(zip(rows["model"].tolist(), rows["num_heads"].tolist(), rows["gemm_type"].tolist(), strict=True))
@@ -131,7 +140,7 @@ def works(kind, rows, decode, framework):
         products[of] = sum(clock.gemm(gemm, clock.recipe).seconds for gemm in run.gemms if gemm.name not in given)
         timed = [work for work in run.work if work.kernel != "inside"]
         for part, work in zip(parts[2 - len(timed) :], timed, strict=True):
-            for name in ("flops", "cache_elements", "batch", "context", "queries", "heads", "size", "latent", "top", "beside", "every"):
+            for name in FIELDS:
                 part.setdefault(name, np.zeros(len(of)))[of] = getattr(work, name)
     return (*(taken(part) for part in parts), products)
 
@@ -140,11 +149,14 @@ def taken(part):
     """A function from rows to take to a `Work` of them; None where there is no such work."""
     one = {name: values[0] for name, values in part.items() if np.ptp(values) == 0}
     many = {name: values for name, values in part.items() if name not in one}
-    return (lambda rows: Work(**one, **{name: values[rows] for name, values in many.items()}, kv_heads=1)) if part else None
+    one |= {"flops": 0.0, "kv_heads": 1}
+    return (lambda rows: Work(**one, **{name: values[rows] for name, values in many.items()})) if part else None
 
 
 def module_case(source, kind, device, framework, phase, form):
     """A module of one format; a third of the (sequences, tokens, cached tokens) is held out whole, over all heads and models."""
+    if (kind, framework, phase) in HOST:
+        return None
     rows = module_rows(source, kind, device, framework, phase, form)
     if len(rows["latency"]) < 30:
         return None
@@ -186,7 +198,7 @@ def cases(source):
         for device in DEVICES:
             for framework in ENGINES:
                 for phase in ("generation", "context"):
-                    for form in FORMS if kind == "dsa" else ("fp8",):
+                    for form in ("fp8",) if kind in ("csa", "hca") else FORMS:
                         case = module_case(source, kind, device, framework, phase, form)
                         if case is not None:
                             yield case

@@ -20,7 +20,7 @@ ENGINES = ("sglang", "trtllm", "vllm")
 SIZE, CONV = 128, 4  # of a key and of a value [element], and of the convolution [token]; the same in every row
 SHAPE = ("phase", "num_k_heads", "num_v_heads", "batch_size", "seq_len")
 
-# Left out. FlashInfer's decode of SGLang beats the floor of a state in FP32: it keeps the state in BF16, no default of the engine.
+# Left out. FlashInfer's decode of SGLang beats the floor of a state in FP32: its state is in BF16, no default.
 OTHER_STATE = ("flashinfer_gated_delta_rule_decode",)
 # Kimi's older versions time one kernel a graph (no floor below 4 us) and three convolutions in place of one.
 OLDER = {"kda": ("0.5.16", "0.27.0")}

@@ -170,7 +170,7 @@ class SelfAttention(Mixer):
         run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
-        seen = sparse(self, run, run.hidden)
+        seen = sparse(self, run, run.hidden, "msa")
         sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
         sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
         run.attend(**sizes, **seen)
