@@ -67,9 +67,9 @@ class Work:
     none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs. `kind`
     is what it is called where it is no attention over all keys, else empty.
 
-    A fitted `kernel` of such a kind ("dsa", "csa", "hca", "msa"; with " index" that of its indexer, empty
-    without one) has more to it: `top`, most entries that a query picks, 0 for all; `beside`, most
-    tokens of a window that it sees in the same kernel [token]; `every`, tokens of one entry
+    A fitted `kernel` of such a kind ("dsa", "csa", "hca", "msa"; with " index" that of its indexer,
+    empty without one) has more to it: `top`, most entries that a query picks, 0 for all; `beside`,
+    most tokens of a window that it sees in the same kernel [token]; `every`, tokens of one entry
     [token]. "inside" is work that the kernel of another does.
 
     Examples

@@ -110,8 +110,8 @@ def index_prefill_seconds(work, device, c):
         Dense peak of FP8, bandwidth and SMs.
     c : mapping of str to float
         score, share of the peak; pick, share of the bandwidth; row, time that a query takes an SM
-        [s]; start of the choice [s]; clean, share of the bandwidth; until, entries from which on an
-        engine chooses without row and start [entry].
+        [s], where it takes any; start of the choice [s]; clean, share of the bandwidth, where an
+        engine cleans; until, entries from which on it chooses without row and start [entry].
 
     Returns
     -------
@@ -143,7 +143,8 @@ def index_prefill_seconds(work, device, c):
     rows = work.batch * np.maximum(last - first, 0)
     whole = work.batch * work.queries * work.batch * work.context * FP32.bytes
     scores = scores + whole / (c.get("clean", np.inf) * device.memory_bandwidth)
-    return math + scores + c["row"] * rows / (device.sms or 132) + c["start"] * (rows > 0)
+    row = c.get("row", 0) * rows / (device.sms or 132)
+    return math + scores + row + c["start"] * (rows > 0)
 
 
 def _tile_rows(work, device):
