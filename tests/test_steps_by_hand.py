@@ -86,14 +86,14 @@ def test_small_kernels_of_a_state_space_model_by_hand():
     mamba, attention, experts = 23, 6, 23
     kernels = [
         (mamba + attention + experts, 1, 3 * 2688),  # each layer has one part and one norm
-        (mamba, 3, 3 * 64 * 64),  # convolution, scan, gated norm of 64 heads of 64
+        (mamba, 1, 3 * 64 * 64),  # gated norm of 64 heads of 64: the scan has its convolution inside
         (attention, 1, 3 * (32 + 2 + 2) * 128),  # rotation and the write of the cache
         (experts, 1, 3 * 128),  # choice of the experts
         (experts, 1, 3 * 3712),  # activation of the shared expert
         (1, 2, 3 * 2688),  # embedding, final norm
         (1, 1, 3 * 131072),  # sampling
     ]
-    assert found.small_kernels == 52 + 3 * 23 + 6 + 2 * 23 + 3
+    assert found.small_kernels == 52 + 23 + 6 + 2 * 23 + 3
     assert found.small_elements == moved(kernels)
     assert found.state_elements == 2 * 23 * 3 * 64 * 64 * 128  # 128 states each, read and written
 

@@ -170,10 +170,10 @@ class SelfAttention(Mixer):
         run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
-        window, kind = sparse(self, run, run.hidden)
+        seen = sparse(self, run, run.hidden, "msa")
         sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
         sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
-        run.attend(**sizes, window=window, kind=kind)
+        run.attend(**sizes, **seen)
 
     def shards(self, attention, ffn):
         """The query heads' width."""
@@ -342,7 +342,7 @@ class LatentAttention(Mixer):
     def operations(self, run):
         """Adds projections, scores and the output projection of one layer: absorbed (scores against
         the latent) in decode, expanded in prefill, the latents of cached tokens once more with each
-        chunk.
+        chunk; where an indexer picks, each query goes to the latents, so those are not.
         """
         heads = self.local_heads(run.plan)
         self._queries(run, heads)
@@ -353,13 +353,14 @@ class LatentAttention(Mixer):
             expanded, values = run.tokens, _share(output, run.plan.kvp)  # of the heads merged here
             key, value = self.kv_rank + self.rope_dim, self.kv_rank
         else:
-            expanded, values = run.batch * run.context, output
+            expanded = run.tokens if self.indexer else run.batch * run.context
+            values = output
             key, value = self.nope_dim + self.rope_dim, self.v_dim
         run.gemm("kv up", expanded, heads * self.nope_dim + values, self.kv_rank, "attention")
         if gates := heads * self.gate_size:
             run.gemm("attention gate", run.tokens, gates, run.hidden, "attention")
             run.small(1, run.tokens * output)
-        window, kind = sparse(self, run, self.q_rank or run.hidden)
+        seen = sparse(self, run, self.q_rank or run.hidden, "dsa")
         run.attend(
             heads=heads,
             kv_heads=1,
@@ -367,9 +368,8 @@ class LatentAttention(Mixer):
             value=value,
             cached=self.cache_elements,
             output=output,
-            window=window,
-            kind=kind,
             latent=self.cache_elements + self.kv_rank,
+            **seen,
         )
 
     def _queries(self, run, heads):

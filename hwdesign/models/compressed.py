@@ -77,6 +77,11 @@ class CompressedAttention(Mixer):
         return f"{name}, top {self.top_k}" if self.index_heads else name
 
     @property
+    def kernel(self):
+        """Fitted kernel of its attention."""
+        return "csa" if self.index_heads else "hca"
+
+    @property
     def runs(self):
         """Entries that are made at a time, one of which overlaps the run before."""
         return 2 if self.index_heads else 1
@@ -153,15 +158,21 @@ class CompressedAttention(Mixer):
         run.gemm("q up", run.tokens, heads * size, self.q_rank, part)
         self._compress(run)
         shape = {"heads": heads, "kv_heads": 1, "key": size, "value": size, "cached": size}
-        name = "compressed attention"
-        run.attend(window=self.window, kind=name, **shape)
-        if self.ratio:
-            reach = self.top_k * self.ratio or None
-            run.attend(window=reach, kind=name, every=self.ratio, **shape)
-        inside = heads * size // groups
-        run.gemm("output down", run.tokens, self.out_rank, inside, part, groups)
+        self._attend(run, shape | {"kind": "compressed attention"})
+        inside = heads * size // groups  # of each group; one kernel does them all
+        run.gemm("output down", run.tokens, groups * self.out_rank, inside, part)
         run.gemm("attention output", run.tokens, run.hidden, groups * self.out_rank, part)
         run.exchange("all-reduce", run.tokens * run.hidden, ways * run.plan.kvp)
+
+    def _attend(self, run, shape):
+        """Scores of the window and of the entries, which are one kernel."""
+        kernel, top = self.kernel, self.top_k
+        if not self.ratio:
+            run.attend(window=self.window, kernel=kernel, top=self.window, **shape)
+            return
+        run.attend(window=self.window, kernel=kernel and "inside", **shape)
+        found = {"kernel": kernel, "top": top, "beside": self.window, "every": self.ratio}
+        run.attend(window=top * self.ratio or None, **found, **shape)
 
     def _compress(self, run):
         part = "attention"
@@ -174,7 +185,8 @@ class CompressedAttention(Mixer):
             queries = self.index_heads * self.index_dim
             run.gemm("indexer q", run.tokens, queries, self.q_rank, part)
             shape = {"heads": self.index_heads, "size": self.index_dim, "cached": self.index_dim}
-            run.score(kind="an indexer", every=self.ratio, **shape)
+            kernel = self.kernel and f"{self.kernel} index"
+            run.score(kind="an indexer", every=self.ratio, kernel=kernel, top=self.top_k, **shape)
 
     def shards(self, attention, ffn):
         """The rank of the queries, which no plan cuts."""
@@ -225,6 +237,7 @@ class SharedEntryAttention(CompressedAttention):
 
     keeps: bool = False
     picks: bool = False
+    kernel = ""  # none was fitted
 
     def __post_init__(self):
         super().__post_init__()

@@ -61,8 +61,10 @@ class Indexer:
             out += [vector("indexer pool bias", part, self.pool * size)]
         return out
 
-    def operations(self, run, query):
-        """Adds its projections, which no plan cuts, its scores and its choice."""
+    def operations(self, run, query, kernel=""):
+        """Adds its projections, which no plan cuts, its scores and its choice, of the indexer of a
+        fitted `kernel`.
+        """
         if self.shared:
             return
         part, size = "attention", self.head_dim
@@ -70,7 +72,10 @@ class Indexer:
         width = size * (1 + (self.pool > 1)) + self.num_heads * self.weighted
         run.gemm("indexer k", run.tokens, width, run.hidden, part)
         every = self.pool * self.averaged
-        run.score(heads=self.num_heads, size=size, cached=size, kind="an indexer", every=every)
+        found = {"kernel": kernel and f"{kernel} index", "top": self.top_k}
+        run.score(
+            heads=self.num_heads, size=size, cached=size, kind="an indexer", every=every, **found
+        )
 
 
 def picked(name, mixer):
@@ -81,11 +86,15 @@ def picked(name, mixer):
     return f"{name} (shared)" if mixer.indexer.shared else name
 
 
-def sparse(mixer, run, query):
-    """(most tokens that a query sees, name of a kind without a table), after the operations of the
-    indexer, whose queries are made from so many elements.
+def sparse(mixer, run, query, kernel=""):
+    """Most tokens that a query sees, the name of the kind and its kernel, in the words of
+    `AttentionRun.attend`, after the operations of the indexer, whose queries are made from so many
+    elements. A fitted `kernel` is one of an indexer that scores single tokens.
     """
-    if not mixer.indexer:
-        return mixer.window, ""
-    mixer.indexer.operations(run, query)
-    return mixer.indexer.top_k, "sparse attention"
+    found = mixer.indexer
+    if not found:
+        return {"window": mixer.window, "kind": ""}
+    kernel = kernel if found.pool * found.averaged == 1 else ""
+    found.operations(run, query, kernel)
+    many = {"window": found.top_k, "top": found.top_k}
+    return many | {"kind": "sparse attention", "kernel": kernel}

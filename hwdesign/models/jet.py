@@ -25,7 +25,7 @@ class DynamicDeltaNet(GatedDeltaNet):
     """
 
     generator: int  # [element]
-    kind = "dynamic delta net"
+    kind, kernel = "dynamic delta net", ""  # none was fitted with such a convolution
 
     def __post_init__(self):
         super().__post_init__()

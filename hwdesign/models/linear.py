@@ -36,6 +36,7 @@ class StateMixer(Mixer):
 
     head_ways_name = "attention tp * kvp"
     part = "attention"
+    kernel = ""  # fitted, of its convolution and recurrence
 
     @property
     def inner(self):
@@ -46,6 +47,13 @@ class StateMixer(Mixer):
     def sizes(self):
         """Heads."""
         return {"linear_heads": self.num_heads}
+
+    @property
+    def ends(self):
+        """Elements that a token reads and writes in the convolution and in the recurrence
+        [element].
+        """
+        return 3 * self.conv_width + self.inner
 
     def head_ways(self, plan):
         """There is no cache to cut, so GPUs that share a cache split the heads, too."""
@@ -58,9 +66,12 @@ class StateMixer(Mixer):
         ways = self.head_ways(run.plan)
         inner = self.inner // ways
         run.gemm("linear out", run.tokens, run.hidden, inner, self.part)
-        if self.state_elements[0]:
-            run.keep_state(self.state_elements[0], ways, flops=flops, kind=self.kind)
-        run.small(3, run.tokens * inner)  # convolution, norm, gate
+        state, kept = self.state_elements
+        if state:
+            found = {"heads": self.num_heads // ways, "kernel": self.kernel}
+            found |= {"kept": kept / ways, "ends": self.ends / ways} if self.kernel else {}
+            run.keep_state(state, ways, flops=flops, kind=self.kind, **found)
+        run.small(2 if self.kernel else 3, run.tokens * inner)  # convolution, norm, gate
         run.exchange("all-reduce", run.tokens * run.hidden, ways)
 
     def shards(self, attention, ffn):
@@ -96,7 +107,7 @@ class GatedDeltaNet(StateMixer):
     key_dim: int  # [element]
     head_dim: int  # [element]
     conv: int  # [token]
-    kind, module = "gated delta net", "linear_attn"
+    kind, module, kernel = "gated delta net", "linear_attn", "gdn"
     heads_name = "linear heads"
 
     def __post_init__(self):
@@ -177,7 +188,7 @@ class KimiDelta(StateMixer):
     conv: int  # [token]
     gate_rank: int | None = None  # [element]
     full_decay: bool = False
-    kind = "Kimi delta attention"
+    kind, kernel = "Kimi delta attention", "kda"
     heads_name = "linear heads"
 
     def __post_init__(self):
@@ -185,9 +196,14 @@ class KimiDelta(StateMixer):
         check_fields(self, sizes=sizes, none=("gate_rank",), flags=("full_decay",))
 
     @property
+    def conv_width(self):
+        """Channels of the short convolutions [element]: queries, keys and values."""
+        return 3 * self.inner
+
+    @property
     def state_elements(self):
         """(matrices, convolution) of one sequence [element]."""
-        return self.num_heads * self.head_dim**2, 3 * self.inner * (self.conv - 1)
+        return self.num_heads * self.head_dim**2, self.conv_width * (self.conv - 1)
 
     def weights(self, hidden):
         """Weights of the layer for a hidden size [element]."""

@@ -89,8 +89,10 @@ class Mamba2(Mixer):
         groups = max(1, self.groups // ways) * self.state
         run.gemm("mamba in", run.tokens, 2 * inner + 2 * groups + heads, run.hidden, "mamba")
         run.gemm("mamba out", run.tokens, run.hidden, inner, "mamba")
-        run.keep_state(self.state_elements[0], ways)
-        run.small(3, run.tokens * inner)  # convolution, scan, gated norm
+        state, kept = self.state_elements
+        ends = (3 * self.conv_width + self.inner) / ways
+        run.keep_state(state, ways, kernel="mamba2", heads=heads, ends=ends, kept=kept / ways)
+        run.small(1, run.tokens * inner)  # gated norm
         run.exchange("all-reduce", run.tokens * run.hidden, ways)
 
     def shards(self, attention, ffn):

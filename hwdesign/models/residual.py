@@ -63,7 +63,8 @@ class HyperConnections(Residual):
         """Adds both connections of one layer, which every GPU works out for itself."""
         width = self.streams * run.hidden
         run.gemm("hyper-connection", run.tokens, self.numbers, width, PART, 2.0)
-        run.small(4, run.tokens * width)  # mixed before and after each part
+        # before and after each part: the streams in, what goes in, what comes out, the streams out
+        run.mix("mhc", 2.0 * (3 * width + 2 * run.hidden))
 
 
 @dataclass(frozen=True, kw_only=True)

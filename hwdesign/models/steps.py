@@ -65,7 +65,12 @@ class Work:
     [element]; `queries`, the new tokens of a sequence [token]; `window`, most tokens a query sees
     [token]; `latent`, the size of a key plus a value against the latent [element], 0 where there is
     none; `pieces` into which each sequence is cut, of which this GPU has one; `count` runs. `kind`
-    is what it is called where no table of its kernels was fitted, else empty.
+    is what it is called where it is no attention over all keys, else empty.
+
+    A fitted `kernel` of such a kind ("dsa", "csa", "hca", "msa"; with " index" that of its indexer,
+    empty without one) has more to it: `top`, most entries that a query picks, 0 for all; `beside`,
+    most tokens of a window that it sees in the same kernel [token]; `every`, tokens of one entry
+    [token]. "inside" is work that the kernel of another does.
 
     Examples
     --------
@@ -86,12 +91,21 @@ class Work:
     pieces: int = 1
     count: int = 1
     kind: str = ""
+    kernel: str = ""
+    top: int = 0
+    beside: int = 0  # [token]
+    every: int = 1  # [token]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """A recurrence over the tokens of a layer on one GPU: `state` elements are read and written
     [element], `flops` on them [FLOP]; `kind` as in `Work`; `count` runs.
+
+    A fitted `kernel` ("gdn", "kda", "mamba2", or "mhc" for the mixing of residual streams, empty
+    without one) works on `batch` sequences of `queries` new tokens [token] and `heads` heads, each
+    with a matrix of its own; a token reads and writes `ends` elements besides [element], a sequence
+    `kept` of a convolution [element].
 
     Examples
     --------
@@ -103,6 +117,12 @@ class Scan:
     flops: float = 0.0  # [FLOP]
     kind: str = ""
     count: int = 1
+    kernel: str = ""
+    batch: float = 1
+    queries: float = 1  # [token]
+    heads: int = 1
+    ends: float = 0.0  # [element]
+    kept: float = 0.0  # [element]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,17 +542,25 @@ class AttentionRun(Run):
         """Whether every sequence gets one token."""
         return (self.new_tokens == 1).all()
 
-    def keep_state(self, elements, ways, *, flops=0.0, kind=""):
+    def keep_state(self, elements, ways, *, flops=0.0, kind="", **kernel):
         """A state of each sequence that is read and written, in so many shares; `flops` on it for
-        each token [FLOP]; `kind` as in `Scan`.
+        each token [FLOP]; `kind`, and what its kernel takes, as in `Scan`.
         """
         moved = 2 * self.batch * elements / ways
-        scan = Scan(state=moved, flops=self.tokens * flops / ways, kind=kind, count=self.count)
-        self.scans.append(scan)
+        load = {"batch": self.batch, "queries": self.new_tokens, "count": self.count}
+        flops = self.tokens * flops / ways
+        self.scans.append(Scan(state=moved, flops=flops, kind=kind, **load, **kernel))
 
-    def score(self, *, heads, size, cached, kind, every=1):
+    def mix(self, kernel, ends):
+        """A fitted kernel that mixes what lies between the layers: each token reads and writes so
+        many elements.
+        """
+        load = {"batch": self.batch, "queries": self.new_tokens, "count": self.count}
+        self.scans.append(Scan(state=0.0, kernel=kernel, ends=ends, **load))
+
+    def score(self, *, heads, size, cached, kind, every=1, kernel="", top=0):
         """Scores of an indexer: `heads` small heads of `size` against one key of `cached` elements
-        for each token, or for each `every` of them.
+        for each token, or for each `every` of them; `kernel` and `top` as in `Work`.
         """
         plan = self.plan
         flops, read, reach = self.seen(heads, 1, 1, cached)
@@ -548,9 +576,13 @@ class AttentionRun(Run):
             pieces=plan.kvp,
             count=self.count,
             kind=kind,
+            kernel=kernel,
+            top=top,
+            every=every,
         )
         self.work.append(work)
-        self.small(1, self.tokens * self.context / every)  # choice of the tokens
+        if not kernel:  # a fitted one has it inside
+            self.small(1, self.tokens * self.context / every)  # choice of the tokens
 
     def attend(
         self,
@@ -566,14 +598,17 @@ class AttentionRun(Run):
         kind="",
         every=1,
         outside=None,
+        kernel="",
+        top=0,
+        beside=0,
     ):
         """Scores and values of a layer, the merge of pieces of the cache, the output projection.
 
         `heads` and `kv_heads` on this GPU, of sizes `key` and `value`; `cached` elements of a
         token here, or of each `every` tokens together; `output`, the width that the output
         projection takes in, 0 where the mixer adds one of its own; `latent` and `kind` as in
-        `Work`; `window`, most tokens that a query sees [token]; `outside`, tokens that are no part
-        of the text and that each query sees instead.
+        `Work`, as are `kernel`, `top` and `beside`; `window`, most tokens that a query sees
+        [token]; `outside`, tokens that are no part of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
         flops, read, reach = self.seen(heads, key, value, cached, window, outside)
@@ -591,9 +626,13 @@ class AttentionRun(Run):
             pieces=plan.kvp,
             count=self.count,
             kind=kind,
+            kernel=kernel,
+            top=top,
+            beside=beside,
+            every=every,
         )
         self.work.append(work)
-        if every == 1:
+        if every == 1 and not kernel:  # a fitted one has it inside
             self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
         self._merge(heads * (value + STATISTICS), output)
 

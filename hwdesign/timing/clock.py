@@ -3,6 +3,7 @@ bound.
 """
 
 import functools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import collectives, roofline
 from hwdesign.models.steps import EXCHANGES
-from hwdesign.timing import kernels
+from hwdesign.timing import kernels, sparse_kernels, state_kernels
 from hwdesign.timing.calibration import constants
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 from hwdesign.timing.silicon import PREFERENCE
@@ -24,6 +25,8 @@ DEEPEP = ("low latency", "high throughput")  # its kernels for few and for many 
 MOST_IN_A_HOST = 8  # GPUs
 EXPERT_RECIPES = (*MEASURED_RECIPES, "mxfp4_w4a16", "mxfp4_w4a8")  # measured for experts
 EXPERT_ENGINES = ("vllm", "sglang", "trtllm")  # whose experts were measured
+EXPANDS = ("sglang",)  # in prefill: sees all tokens while there are no more than an indexer picks
+STANDS_FOR = {"mamba2": "gdn"}  # kernels without a table, and whose streams its state as well
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -138,6 +141,8 @@ class Clock:
         cache = self.recipe.kv_cache
         low = cache.bits <= 8 and cache.rate in self.device.dense_peak
         fmt = cache if low else BF16
+        if not self.ideal and work.kernel:
+            return self._sparse(work, cache.bytes, "fp8" if low else "bf16", fmt)
         if self.ideal or work.kind:
             bound = self.bound(work.flops, work.cache_elements * cache.bytes, fmt)
             return bound if self.ideal else Timed(bound.seconds, _no_table(work.kind))
@@ -154,12 +159,58 @@ class Clock:
         )
         return Timed(seconds, notes)
 
+    def fitted(self, kernel, queries, precision=""):
+        """(whether a kernel decodes, constants, notes): notes also where they are those of another
+        kernel, or of an engine that was not asked for.
+        """
+        decodes = bool(np.all(np.asarray(queries) == 1))
+        like = STANDS_FOR.get(kernel, kernel)
+        operation = like if like == "mhc" else f"{like}_{'decode' if decodes else 'prefill'}"
+        found, notes = self.constants(operation, precision)
+        if like != kernel:
+            notes += (f"{kernel} has no table of its own: it takes the constants of {operation}",)
+        if self.engine and found.framework != self.engine:
+            notes += (f"{operation} takes the constants of {found.framework}",)
+        return decodes, found, notes
+
+    def _sparse(self, work, element_bytes, precision, fmt):
+        """Time of one run of attention over some of the keys, or of its indexer."""
+        kernel, _, index = work.kernel.partition(" ")
+        if kernel == "inside":
+            return Timed(0.0)
+        decodes, found, notes = self.fitted(kernel, work.queries, precision)
+        if index:
+            model = sparse_kernels.index_decode_seconds
+            model = model if decodes else sparse_kernels.index_prefill_seconds
+            seconds = model(work, self.device, found)
+        else:
+            model = sparse_kernels.sparse_decode_seconds
+            model = model if decodes else sparse_kernels.sparse_prefill_seconds
+            peak = self.device.peak_flops(fmt)
+            seconds = model(work, element_bytes, self.device, peak, found)
+        if decodes or kernel != "dsa" or found.framework not in EXPANDS:
+            return Timed(seconds, notes)
+        few, whole = work.context <= work.top, Timed(0.0)
+        if np.any(few) and not index:
+            whole = self.attention(replace(work, kernel="", kind="", window=None))
+        return Timed(np.where(few, whole.seconds, seconds)[()], notes + whole.notes)
+
     def scan(self, scan):
-        """Time of one run of a recurrence over a state in FP32: the plain bound."""
-        moved = scan.state * FP32.bytes / self.device.memory_bandwidth
-        seconds = np.maximum(moved, scan.flops / self.device.peak_flops(BF16))
-        silent = self.ideal or not scan.kind
-        return Timed(seconds, () if silent else _no_table(scan.kind))
+        """Time of one run of a recurrence over a state in FP32, with its convolution; the plain
+        bound where no kernel of the kind was fitted.
+        """
+        if self.ideal or not scan.kernel:
+            moved = scan.state * FP32.bytes / self.device.memory_bandwidth
+            seconds = np.maximum(moved, scan.flops / self.device.peak_flops(BF16))
+            silent = self.ideal or not scan.kind
+            return Timed(seconds, () if silent else _no_table(scan.kind))
+        if scan.kernel == "mhc":
+            _, found, notes = self.fitted(scan.kernel, scan.queries)
+            return Timed(state_kernels.mixing_seconds(scan, self.device, found), notes)
+        decodes, found, notes = self.fitted(scan.kernel, scan.queries, "fp32")
+        model = state_kernels.state_decode_seconds
+        model = model if decodes else state_kernels.state_prefill_seconds
+        return Timed(model(scan, FP32.bytes, self.device, found), notes)
 
     def expert_form(self, recipe):
         """(recipe that the engine's kernel runs, name of its constants, notes)."""
