@@ -104,9 +104,9 @@ def question(point):
 
 
 def refusal(error):
-    """What a tool says where it does not answer: its first sentence, without the key of the row that it looked for."""
-    first = re.sub(r"\s+", " ", str(error)).removeprefix("perf database error: ").split(" {")[0].split(". ")[0]
-    return f"{type(error).__name__}: {first[:100]}"
+    """What a tool says where it does not answer: its first sentence, without the device or the row looked for."""
+    words = re.sub(r"\s+", " ", str(error)).removeprefix("perf database error: ")
+    return f"{type(error).__name__}: {re.split(r' {| on system |[.] ', words)[0][:160]}"
 
 
 def asker(tool):
