@@ -12,7 +12,7 @@ import numpy as np
 
 from hwdesign.timing.silicon import tables
 
-PARTS = ("gemm", "attention", "experts", "links")
+PARTS = ("gemm", "small", "attention", "experts", "links")
 SEED = 0
 
 # Bounds: start, lowest, highest. Shares of the datasheet's rates stop at 1.

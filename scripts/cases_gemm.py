@@ -13,7 +13,7 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 
-OPERATIONS = ("gemm", "small kernel")
+OPERATIONS = ("gemm",)
 FORMATS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 SHAPE = ("gemm_dtype", "n", "k")
 LEAST = 512  # outputs and inputs from which on a GEMM is calibrated [element]
@@ -85,15 +85,6 @@ def gemm_case(source, device, precision, framework):
         weights=np.where(large, 2.0, 1.0),
         shape={"m": m, "n": n, "k": k},
     )
-
-
-def extras(source):
-    """Rows of constants.csv that are no fit: the fastest BF16 GEMM of a table is a kernel that does almost nothing."""
-    for device in DEVICES:
-        for framework in FRAMEWORKS:
-            rows = source.rows(device, "gemm", "gemm", framework, SHAPE, {"gemm_dtype": FORMATS["bf16"]})
-            if len(rows["latency"]):
-                yield "small kernel", device, "", framework, "fixed", f"{rows['latency'].min() * 1e-3:.4g}", "s"
 
 
 def cases(source):

@@ -32,6 +32,7 @@ SCALE = 0.03  # log errors beyond this count linearly: the error that is reporte
 UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
 DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units of a tile's math
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
+UNITS |= {"fill": "s", "far": "s", "reach": "byte"}
 ABLATED = (
     ("GB300", "bf16"),
     ("A100_SXM", "bf16"),
@@ -181,8 +182,7 @@ def kept(name, parts):
 
 def main(wheel, parts, with_ablation):
     found, errors, start = [], [], time.perf_counter()
-    source = Source(wheel)
-    for case in cases(source, parts):
+    for case in cases(Source(wheel), parts):
         constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
@@ -193,8 +193,6 @@ def main(wheel, parts, with_ablation):
             f"{case.label}: {', '.join(f'{r[5]} {r[7]} %' for r in rows)} after {time.perf_counter() - start:.0f} s",
             file=sys.stderr,
         )
-    for one in parts:
-        found += [list(row) for row in getattr(part(one), "extras", lambda source: ())(source)]
     if parts != PARTS:
         found, errors = kept("constants.csv", parts) + found, kept("accuracy.csv", parts) + errors
     order = [operation for one in PARTS for operation in part(one).OPERATIONS]

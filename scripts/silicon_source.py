@@ -92,7 +92,7 @@ class Source:
         Returns
         -------
         dict of str to ndarray
-            The columns, `version` and `path` among them; "" or NaN where a version lacks one, of length 0 where nothing was timed.
+            The columns, `version` and `path` among them; "" or NaN where a version lacks one; empty where nothing was timed.
         """
         taken, pieces = set(), []
         for version, path in self.versions(device, family, table, framework).items():

@@ -8,6 +8,7 @@ import hashlib
 import io
 import re
 import sys
+from pathlib import Path
 
 import numpy as np
 from silicon_source import DEVICES, SAMPLE, versions_text
@@ -227,10 +228,33 @@ SERVED = {
     "moonshotai/Kimi-K2.5": "kimi-k2.5",
 }
 DENSE = ("llama-3.1-70b", "llama-3.1-8b", "qwen3-32b")
+OPTIONS = Path(__file__).parents[1] / "hwdesign" / "timing" / "data" / "served_options.csv"
+WIDE = ("attention", "mamba", "ffn", "shared experts")  # parts that a checkpoint may leave in BF16
+MULTIPLIED = ("2026-04-06.csv", "db-dump/")  # collections that multiply ways wherever ep > 1
+# Scripts that split the experts otherwise than the columns say: what the row must be, and its ways of expert parallelism as a
+# share of its GPUs ("all" or "none"). Sources: `plan` in served_options.csv.
+R1_FP8 = {"model": "deepseek-r1", "framework": "trtllm", "precision": "fp8", "version": ""}
+EXPERT_WAYS = (
+    ("none", {"model": "kimi-k2.5", "device": "B200", "version": "0.17.0", "precision": "nvfp4"}),
+    ("all", {"model": "minimax-m2.5", "device": "H200", "version": "0.18.0"}),
+    ("all", {"model": "minimax-m2.5", "device": "B200", "version": "0.17.0"}),
+    ("all", {"model": "deepseek-r1", "framework": "sglang", "precision": "nvfp4", "version": ""}),
+    ("all", R1_FP8),
+    ("all", {"model": "gpt-oss-120b", "framework": "trtllm", "device": "H200"}),
+)
+# Requests in flight above which a script of 2025-11-02 splits the experts of R1 in NVFP4 by expert, by GPUs and lengths.
+R1_NVFP4 = {"model": "deepseek-r1", "framework": "trtllm", "precision": "nvfp4", "version": ""}
+R1_NVFP4_EXPERTS = {4: 32, (1024, 1024): 8, (1024, 8192): 16, (8192, 1024): 32}
+# Requests in flight above which attention is data parallel, by lengths (None: any other).
+ATTENTION_DATA = (
+    (R1_NVFP4, {(8192, 1024): 32, None: 255}),
+    (R1_FP8 | {"device": "H200"}, {(8192, 1024): 32, None: 64}),
+    (R1_FP8 | {"device": "B200"}, {(1024, 1024): 32, None: 64}),
+)
 SYSTEMS = {folder: device for device, folder in DEVICES.items()}
 SERVED_WHAT = ("model", "device", "framework", "version", "precision", "moe_precision")
 SERVED_HOW = ("input_tokens", "output_tokens", "concurrency", "tp", "dp", "moe_tp", "moe_ep")
-SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "ttft", "tpot", "taken_on", "speculative")
+SERVING_COLUMNS = (*SERVED_WHAT, *SERVED_HOW, "cache", "wide", "ttft", "tpot", "taken_on", "speculative")
 DUMP = "db-dump/"  # how the source of a row starts that repeats only runs without multi-token prediction (MTP)
 # Rows served with MTP, unless the dump repeats them. Source: SemiAnalysisAI/InferenceX, history of
 # .github/configs/nvidia-master.yaml, read 2026-11-30: a row carries the image of its recipe and the day on which the recipe last
@@ -272,27 +296,103 @@ def serving_point(row):
     )
 
 
-def speculative(point, dumped):
+def speculative(point, dumped, source):
     """Label of a serving point: "mtp", "unknown", or "" for one token a step; `dumped`: the times that the dump repeats."""
+    if "wip=True" in source:  # of a branch that nobody published
+        return "unknown"
     if point["tpot"] not in dumped:
         for label, wanted in SPECULATIVE:
-            if all(point[name] == value for name, value in wanted.items()):
+            if fits(point, wanted):
                 return label
     return ""
 
 
-def serving_row(row):
+def fits(point, wanted):
+    """Whether a point has these values."""
+    return all(point[name] == value for name, value in wanted.items())
+
+
+def real_ways(row, point):
+    """(tp, dp, moe_tp, moe_ep) of a server: the columns, put right where its collection multiplied them or its script chose.
+
+    Where experts are spread, the collections in `MULTIPLIED` write the ways of SGLang and TensorRT-LLM as products (tp 16 with
+    moe_tp 4 and ep 4 is TP4 EP4 on four GPUs) and those of vLLM as if its expert parallelism came with attention DP (tp 2, dp 2,
+    ep 4 is TP2 EP2 on two).
+    """
+    tp, dp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size"))
+    moe_tp, moe_ep = (int(row[name] or 1) for name in ("moe_tp_size", "moe_ep_size"))
+    if moe_ep > 1 and any(name in row["silicon_data_source"] for name in MULTIPLIED):
+        if row["backend"] == "vllm":
+            moe_ep, gpus, dp = moe_ep // dp, tp, 1
+        else:
+            gpus = moe_tp
+            tp, dp = (1, gpus) if dp > 1 else (gpus, 1)
+        moe_tp = gpus // moe_ep
+    gpus, flight = tp * dp, int(point["concurrency"] or 0)
+    lengths = int(point["input_tokens"]), int(point["output_tokens"])
+    for which, wanted in EXPERT_WAYS:
+        if fits(point, wanted):
+            moe_tp, moe_ep = (1, gpus) if which == "all" else (gpus, 1)
+    if fits(point, R1_NVFP4) and flight > R1_NVFP4_EXPERTS.get(4 if gpus == 4 else lengths, np.inf):
+        moe_tp, moe_ep = 1, gpus
+    for wanted, limits in ATTENTION_DATA:
+        if fits(point, wanted) and flight > limits.get(lengths, limits[None]):
+            tp, dp = 1, gpus
+    if attention_data_minimax(point, lengths, flight) and gpus == 2 and moe_ep == 2:
+        tp, dp = 1, 2
+    return tp, dp, moe_tp, moe_ep
+
+
+def attention_data_minimax(point, lengths, flight):
+    """Whether a server of MiniMax-M2.5 in NVFP4 ran data-parallel attention: in two recipes, on two GPUs."""
+    if (point["model"], point["precision"]) != ("minimax-m2.5", "nvfp4"):
+        return False
+    recipe = point["device"], point["taken_on"]
+    short, long = lengths == (1024, 1024) and flight >= 256, lengths == (8192, 1024) and flight >= 512
+    return recipe == ("B200", "2026-04-22") and short or recipe == ("B300", "2026-04-21") and (short or long)
+
+
+def read_options():
+    """Rows of served_options.csv."""
+    with open(OPTIONS, newline="", encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def options(point, known):
+    """Cache and parts left in BF16 of a point, from `read_options`; "" where nobody told."""
+    precision = point["precision"].removesuffix("_wo")
+    rows = [
+        row
+        for row in known
+        if all(point[name] in row[name].split() for name in ("model", "device", "framework"))
+        and precision in row["precision"].split()
+    ]
+    version = point["version"] or "none named"
+    exact = [row for row in rows if version in row["version"]] or rows
+    found = {(row["cache"], row["wide"]) for row in exact}
+    if len(found) > 1:
+        raise ValueError(f"two options fit {point}: {found}")
+    cache, wide = found.pop() if found else ("", "")
+    own = [part for part in WIDE if part in re.sub(r"\(.*?\)", "", wide).split(", ")]
+    if "output projection is NVFP4" in wide:
+        own = ["attention but its output"]
+    return {"cache": cache if cache in ("bf16", "fp8") else "", "wide": "; ".join(own)}
+
+
+def serving_row(row, known):
     """One aggregated serving point by name, or None where its plan cannot be read."""
-    tp, dp, pp = (int(row[name] or 1) for name in ("tp_size", "attention_dp_size", "pp_size"))
-    moe_tp, moe_ep = int(row["moe_tp_size"] or 1), int(row["moe_ep_size"] or 1)
     point = serving_point(row)
-    sparse = point["model"] not in DENSE
-    if pp > 1 or not 0 < tp * dp <= 8 or (sparse and tp * dp != moe_tp * moe_ep) or not point["concurrency"]:
+    if not point["concurrency"] or int(row["pp_size"] or 1) > 1 or "0" in (row["tp_size"], row["attention_dp_size"]):
         return None
-    if row["batch_size"] and int(row["batch_size"]) * dp != int(point["concurrency"]):  # of several servers behind one address
+    asked = int(row["batch_size"] or 0) * int(row["attention_dp_size"] or 1)
+    if asked and asked != int(point["concurrency"]):  # of several servers behind one address
+        return None
+    tp, dp, moe_tp, moe_ep = real_ways(row, point)
+    sparse = point["model"] not in DENSE
+    if tp * dp > 8 or (sparse and tp * dp != moe_tp * moe_ep):
         return None
     ways = {"moe_tp": moe_tp, "moe_ep": moe_ep} if sparse else {"moe_tp": "", "moe_ep": ""}
-    return point | {"tp": tp, "dp": dp} | ways
+    return point | {"tp": tp, "dp": dp} | ways | options(point, known)
 
 
 def disaggregated_row(row):
@@ -333,7 +433,12 @@ def write_serving(out, name, columns, points):
 def extract_serving(archive, out):
     """Write the serving points of models whose config ships, aggregated and not; returns their rows of `tables.csv`."""
     rows, dumped = serving_rows(archive)
-    points = [point for row in rows if row["mode"] == "agg" and (point := serving_row(row))]
+    known = read_options()
+    points = [
+        point | {"speculative": speculative(point, dumped, row["silicon_data_source"])}
+        for row in rows
+        if row["mode"] == "agg" and (point := serving_row(row, known))
+    ]
     apart = [
         row
         for row in rows
@@ -342,6 +447,6 @@ def extract_serving(archive, out):
         and SYSTEMS[row["system"]] in DISAGGREGATED
     ]
     return (
-        write_serving(out, "serving", SERVING_COLUMNS, [p | {"speculative": speculative(p, dumped)} for p in points]),
+        write_serving(out, "serving", SERVING_COLUMNS, points),
         write_serving(out, "serving_disaggregated", DISAGGREGATED_COLUMNS, [p for row in apart if (p := disaggregated_row(row))]),
     )

@@ -26,8 +26,8 @@ from hwdesign.timing.kernels import all_reduce_seconds, ring_seconds
 GEMM = {"peak": (0.02, HEADROOM), "bandwidth": (0.02, 1.0), "fixed": (1e-7, 1e-3)}
 LINK = {"latency": (1e-7, 1e-2), "bandwidth": (0.001, HEADROOM)}
 COLLECTIVES = {
-    "all-reduce": (("all_reduce",), all_reduce_seconds),
-    "ring": (("all_gather", "reduce_scatter"), ring_seconds),
+    "all-reduce": (("all_reduce",), all_reduce_seconds, LINK),
+    "ring": (("all_gather", "reduce_scatter"), ring_seconds, LINK | {"fill": (1e-9, 1e-2)}),
 }
 OUTLIER = 0.1  # log error above which the loss of a fit grows linearly
 
@@ -168,7 +168,7 @@ def _shortest(taken):
 def _collectives(device, taken):
     """Latency and bandwidth of the collectives that the run has, where the device has a link."""
     out = {}
-    for name, (operations, model) in COLLECTIVES.items():
+    for name, (operations, model, limits) in COLLECTIVES.items():
         mine = [m for m in taken if m.operation in operations]
         if not mine or not device.link_bandwidth:
             continue
@@ -181,7 +181,7 @@ def _collectives(device, taken):
         def predict(c, model=model, stand_in=stand_in, nbytes=nbytes, ranks=ranks):
             return model(nbytes, ranks, device.link_bandwidth, stand_in | c)
 
-        out[name, ""] = _fit(predict, seconds, stand_in, LINK)
+        out[name, ""] = _fit(predict, seconds, stand_in, limits)
     return {key: values for key, values in out.items() if values}
 
 

@@ -21,6 +21,8 @@ from hwdesign.timing.silicon import PREFERENCE
 MOST_KNOWN = 50_000  # times that are remembered
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
 EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
+DEEPEP = ("low latency", "high throughput")  # its kernels for few and for many tokens
+MOST_IN_A_HOST = 8  # GPUs
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -87,12 +89,13 @@ class Clock:
             known[key] = seconds()
         return known[key]
 
-    def constants(self, operation, precision="", framework=None):
-        """(constants of an operation, notes): notes where they are a stand-in's or a run's."""
-        key = ("constants", operation, precision, framework)
+    def constants(self, operation, precision="", framework=None, otherwise=None):
+        """(constants of an operation, notes): notes where they are a stand-in's or a run's;
+        `otherwise` is whose are preferred where no engine was named.
+        """
+        key, engine = ("constants", operation, precision, framework), self.engine or otherwise
         found = self.once(
-            key,
-            lambda: constants(operation, self.device, precision, framework, engine=self.engine),
+            key, lambda: constants(operation, self.device, precision, framework, engine=engine)
         )
         return found, found.notes
 
@@ -192,7 +195,7 @@ class Clock:
 
     def _exchange(self, kind, nbytes, ranks, link):
         if kind in IDEAL_BYTES:
-            found, notes = self.constants("all-reduce")
+            found, notes = self.constants("all-reduce", otherwise="trtllm")
             summed = kernels.all_reduce_seconds(nbytes, ranks, link, found)
             if kind == "all-reduce":
                 return Timed(summed, notes)
@@ -202,19 +205,30 @@ class Clock:
             return Timed(np.minimum(summed, alone), notes + borrowed)
         if kind == "send":
             found, notes = self.constants("ring")
-            bandwidth = found["bandwidth"] * link
-            return Timed(collectives.transfer_time(nbytes, found["latency"], bandwidth), notes)
-        found, notes = self.constants(kind)
-        return Timed(kernels.all_to_all_seconds(nbytes, ranks, link, found), notes)
+            rate, fill = found["bandwidth"] * link, found.get("fill", 0)
+            return Timed(kernels.pipelined_seconds(nbytes, found["latency"], rate, fill), notes)
+        least, notes = np.inf, ()
+        for name in self._all_to_alls(kind):
+            found, borrowed = self.constants(name)
+            seconds = kernels.all_to_all_seconds(nbytes, ranks, link, found)
+            least, notes = np.minimum(least, seconds), notes + borrowed
+        return Timed(least, notes)
+
+    def _all_to_alls(self, kind):
+        """Kernels of a dispatch or combine, of which the faster counts: DeepEP's for few and for
+        many tokens in the engines that take it, else the one whose table spans a rack.
+        """
+        rack = (self.device.link_domain or 0) > MOST_IN_A_HOST
+        deepep = self.engine == "sglang" or (self.engine == "vllm" and not rack)
+        return [f"{kind} {name}" for name in DEEPEP] if deepep else [kind]
 
     def small(self, done):
         """Time of all small kernels of a step."""
         if self.ideal:
             return Timed(0.0)
         found, notes = self.constants("small kernel")
-        floor = found["fixed"] * done.small_kernels
-        moved = done.small_elements * BF16.bytes / self.device.memory_bandwidth
-        return Timed(floor + moved, notes)
+        moved = done.small_elements * BF16.bytes
+        return Timed(kernels.small_seconds(done.small_kernels, moved, self.device, found), notes)
 
 
 def _no_table(kind):

@@ -16,6 +16,7 @@ from hwdesign.formulas.collectives import (
     transfer_time,
 )
 
+TRAY = 4  # GPUs of one host in a rack that one link domain joins
 BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
 HOT = (
     0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
@@ -247,20 +248,28 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
 
 def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
-    """Time of an all-reduce inside a link domain: the faster of one shot and two (reduce-scatter,
-    then all-gather).
+    """Time of an all-reduce inside a link domain: the fastest of one shot, two (reduce-scatter,
+    then all-gather) and a sum in the switch.
+
+    One shot sends the tensor to every other rank. Two send twice the share of the others, one more
+    latency later; a switch that sums lets a rank send the tensor once. Where an engine's own
+    kernels end, with a tray or a size, it takes a library's, which add up a latency for each rank.
 
     Parameters
     ----------
     nbytes : array_like of float
         Size of the tensor on each rank [byte].
-    ranks : int
+    ranks : array_like of int
         Ranks, >= 2.
     link_bandwidth : float
         One way [byte/s].
     c : mapping of str to float
         latency [s]; doubling, more latency for each doubling of the ranks [s]; second, latency of a
-        second exchange [s]; bandwidth, share of the link's.
+        second exchange [s]; bandwidth, share of the link's. Where they are known: near, how much
+        faster one shot is, and switched, how much faster the switch, both of bandwidth; far and
+        step, latency of the library and of each rank there but the first [s]; reach, size times
+        ranks at which one shot ends, two take the time of at least half that size [byte]; without
+        it the library starts beyond a tray of 4.
 
     Returns
     -------
@@ -269,7 +278,7 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's tables; see the page Accuracy.
+    Source: form and constants fitted on the engines' tables; see the page Accuracy.
 
     Examples
     --------
@@ -278,14 +287,61 @@ def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):
     [2.1, 1049.9]
     """
     latency, rate = c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
-    once = transfer_time(one_shot_bytes(nbytes, ranks), latency, rate)
-    return np.minimum(
-        once, transfer_time(all_reduce_bytes(nbytes, ranks), latency + c["second"], rate)
-    )
+
+    def moved(nbytes):
+        sent = all_reduce_bytes(nbytes, ranks) / rate
+        return np.minimum(sent, nbytes / (c["switched"] * rate)) if "switched" in c else sent
+
+    once = transfer_time(one_shot_bytes(nbytes, ranks), latency, c.get("near", 1) * rate)
+    twice = latency + c["second"] + moved(np.maximum(nbytes, c.get("reach", 0) / 2))
+    if "far" not in c:
+        return np.minimum(once, twice)
+    library = c["far"] + c["step"] * (ranks - 1) + moved(nbytes)
+    if "reach" not in c:
+        return np.where(np.asarray(ranks) <= TRAY, np.minimum(once, twice), library)[()]
+    once = np.where(np.asarray(nbytes) * ranks < c["reach"], once, np.inf)
+    return np.minimum(np.minimum(once, twice), library)
+
+
+def pipelined_seconds(nbytes, latency, bandwidth, fill):
+    """Time of a transfer in pieces that follow each other through a pipeline:
+    ``latency + wire + sqrt(fill * wire)`` with ``wire = nbytes / bandwidth``.
+
+    Of n pieces the first takes n-th parts of the wire's time to arrive, and each costs a latency of
+    its own; the best n leaves a time that grows with the root of the size.
+
+    Parameters
+    ----------
+    nbytes : array_like of float
+        What is sent [byte].
+    latency : array_like of float
+        Time of an empty transfer [s].
+    bandwidth : float
+        Of a long one [byte/s].
+    fill : float
+        Four times the latency of a piece [s].
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Notes
+    -----
+    Source: minimum over n of ``(n + 1) (piece + wire / n)`` without its constant terms.
+
+    Examples
+    --------
+    >>> round(float(pipelined_seconds(900e3, 1e-6, 900e9, 4e-6)) * 1e6, 2)
+    4.0
+    """
+    wire = nbytes / bandwidth
+    return latency + wire + np.sqrt(fill * wire)
 
 
 def ring_seconds(nbytes, ranks, link_bandwidth, c):
-    """Time of an all-gather or reduce-scatter: ``latency + step (ranks - 1) + sent / bandwidth``.
+    """Time of an all-gather or reduce-scatter: ``latency + step (ranks - 1)`` and what
+    `pipelined_seconds` says of the bytes sent.
 
     Parameters
     ----------
@@ -296,7 +352,8 @@ def ring_seconds(nbytes, ranks, link_bandwidth, c):
     link_bandwidth : float
         One way [byte/s].
     c : mapping of str to float
-        latency [s]; step, latency of one more rank [s]; bandwidth, share of the link's.
+        latency [s]; step, latency of one more rank [s]; bandwidth, share of the link's; fill, four
+        times the latency of a piece, where it is known [s].
 
     Returns
     -------
@@ -317,7 +374,8 @@ def ring_seconds(nbytes, ranks, link_bandwidth, c):
     1.563
     """
     latency = c["latency"] + c["step"] * (ranks - 1)
-    return transfer_time(all_gather_bytes(nbytes, ranks), latency, c["bandwidth"] * link_bandwidth)
+    sent, rate = all_gather_bytes(nbytes, ranks), c["bandwidth"] * link_bandwidth
+    return pipelined_seconds(sent, latency, rate, c.get("fill", 0))
 
 
 def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
@@ -332,8 +390,8 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
     link_bandwidth : float
         One way [byte/s].
     c : mapping of str to float
-        latency [s]; doubling, more latency for each doubling of the ranks [s]; bandwidth, share of
-        the link's.
+        latency [s]; doubling, more latency for each doubling of the ranks, where it is known [s];
+        bandwidth, share of the link's.
 
     Returns
     -------
@@ -342,8 +400,8 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's one-sided all-to-all on GB200; see the page
-    Accuracy.
+    Source: form and constants fitted on TensorRT-LLM's one-sided all-to-all on GB200 and on
+    SGLang's tables of DeepEP; see the page Accuracy.
 
     Examples
     --------
@@ -351,6 +409,41 @@ def all_to_all_seconds(nbytes, ranks, link_bandwidth, c):
     >>> round(float(all_to_all_seconds(9e6, 8, 900e9, fitted)) * 1e6, 1)
     26.0
     """
-    return transfer_time(
-        nbytes, c["latency"] + c["doubling"] * np.log2(ranks), c["bandwidth"] * link_bandwidth
-    )
+    latency = c["latency"] + c.get("doubling", 0) * np.log2(ranks)
+    return transfer_time(nbytes, latency, c["bandwidth"] * link_bandwidth)
+
+
+def small_seconds(kernels, nbytes, device, c):
+    """Time of kernels that work element by element: ``fixed kernels + bytes / bandwidth``.
+
+    Parameters
+    ----------
+    kernels : array_like of float
+        How many [dimensionless].
+    nbytes : array_like of float
+        What they read and write together [byte].
+    device : Device
+        Bandwidth.
+    c : mapping of str to float
+        fixed, time of one that does almost nothing, in a CUDA graph [s]; bandwidth, share of the
+        datasheet's, where it is known.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s].
+
+    Notes
+    -----
+    Source: fitted on the engines' tables of one quantization to FP8, for SGLang on its smallest
+    GEMMs; see the page Accuracy.
+
+    Examples
+    --------
+    >>> from hwdesign.catalogue.device import device
+    >>> ideal = {"fixed": 2e-6, "bandwidth": 1}
+    >>> round(float(small_seconds(3, 3.35e6, device("H100_SXM"), ideal)) * 1e6, 2)
+    7.0
+    """
+    rate = c.get("bandwidth", 1) * device.memory_bandwidth
+    return c["fixed"] * kernels + nbytes / rate

@@ -5,6 +5,7 @@ No constant was fitted on a serving point.
 """
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,12 +27,15 @@ GROUP = (
     "dp",
     "moe_tp",
     "moe_ep",
+    "cache",
+    "wide",
 )
 LOAD = ("concurrency", "input_tokens", "output_tokens")
 KEY = (*GROUP, *LOAD, "speculative")
 # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
 BLOCKWISE = ("deepseek", "qwen3-235b", "minimax")
 OWN = ("gpt-oss", "int4")  # a model or a format whose checkpoint names its recipe
+OUTPUT_NARROW = "attention but its output"  # what such a checkpoint leaves in BF16
 # share of a request's life before its first token, above which its sequences in flight are not its
 # concurrency
 WAITING = 0.1
@@ -178,6 +182,29 @@ def served_plans(row):
     return Plan(tp=tp, dp=dp), Plan(tp=int(row["moe_tp"]), ep=int(row["moe_ep"]))
 
 
+def served_checkpoint(model, wide):
+    """(Model, parts that stay in BF16) of a checkpoint by the point's columns `model` and `wide`.
+
+    Checkpoints of DeepSeek-R1 in NVFP4 leave all of the attention but its output projection in
+    BF16: the model then says so in its `formats`.
+
+    >>> served_checkpoint("deepseek-r1", "attention; shared experts")[1]
+    ['attention', 'shared experts']
+    >>> served_checkpoint("deepseek-r1", "attention but its output")[0].part_formats("attention")
+    """
+    served = config.load(model)
+    if wide != OUTPUT_NARROW:
+        return served, wide.split("; ") if wide else []
+    size = {True: 0, False: 0}
+    for block, count in served.block_counts.items():
+        for weight in block.weights(served.hidden_size):
+            if weight.part == "attention" and weight.matmul:
+                size[weight.name == "attention output"] += count * weight.elements
+    share = size[True] / sum(size.values())
+    formats = (("attention", (("nvfp4", share), ("bf16", 1 - share))),)
+    return replace(served, quantization="nvfp4", formats=formats), []
+
+
 def served_points(**equal):
     """Published serving points, one of each kind, with the modelled time per output token and
     whether the two can be compared.
@@ -296,10 +323,18 @@ def _modelled(rows):
             name: values[chosen]
             for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()
         }
-        served = config.load(model)
-        formats = engine_formats(served, device, framework, recipe=point_recipe(model, precision))
+        served, wide = served_checkpoint(model, str(one["wide"]))
+        recipe, cache = point_recipe(model, precision), str(one["cache"]) or None
+        formats = engine_formats(served, device, framework, recipe=recipe, cache=cache)
         seconds[chosen] = time_per_output_token(
-            served, device, formats.recipe, **load, attention=attention, ffn=ffn, engine=framework
+            served,
+            device,
+            formats.recipe,
+            **load,
+            attention=attention,
+            ffn=ffn,
+            wide=wide,
+            engine=framework,
         )
     return seconds
 

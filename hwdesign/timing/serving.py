@@ -17,6 +17,7 @@ def time_per_output_token(
     output_tokens,
     attention=None,
     ffn=None,
+    wide=(),
     expert_kernel=None,
     engine=ENGINE,
 ):
@@ -42,6 +43,8 @@ def time_per_output_token(
         Length of a prompt and of an answer [token].
     attention, ffn : Plan, optional
         Plans of the two parts over the same GPUs; by default one GPU.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
     expert_kernel : str, optional
         Kernel of the experts, as for `expert_time`; by default the faster one.
     engine : str or Engine
@@ -78,6 +81,7 @@ def time_per_output_token(
     )
     attention, ffn = same_gpus(attention, ffn)
     plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel, "engine": engine}
+    plans["wide"] = wide
     group = attention.dp * attention.pp
     full = (
         np.ceil(concurrency / group) * group

@@ -1,0 +1,162 @@
+"""The standing exam: published serving points against this model and two public planners, in numbers.
+
+    python scripts/exam.py              # the tables, as text
+    python scripts/exam.py --intervals  # also writes hwdesign/timing/data/intervals.csv
+
+Nothing of the model is fitted on these points but what `constants.csv` labels "served". The answers of the planners are those of
+`ask_peers.py`.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from hwdesign.timing import served
+from hwdesign.timing.served import served_points
+
+DATA = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
+OURS, PEERS = "hwdesign", ("aisimulate", "aiconfigurator")
+TOOLS = (OURS, *PEERS)
+KEY = ("model", "device", "framework", "precision", "moe_precision", *served.GROUP[5:], *served.LOAD)
+INTERVAL = 0.8  # share of the published times that an interval is to hold
+DENSE, MIXTURE = "dense", "experts"
+LEVELS = (1, 4, 16, 64, 256, 1e9)  # limits of the groups by sequences in flight
+
+
+def keys(rows):
+    """One text a point that names it, whatever its times."""
+    columns = [[f"{x:g}" if isinstance(x, float) else str(x) for x in rows[name].tolist()] for name in KEY]
+    return [",".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def peers_answers(name="peers.csv"):
+    """{tool: {key: seconds}} of the stored answers; a point that a tool did not answer is absent."""
+    found = {tool: {} for tool in PEERS}
+    with open(DATA / name, newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            key = ",".join(f"{float(row[n] or 'nan'):g}" if n in KEY[5:] else row[n] for n in KEY)
+            for tool in PEERS:
+                if row[tool]:
+                    found[tool][key] = float(row[tool])
+    return found
+
+
+def exam_points(**equal):
+    """Matched points with the answer of each tool [s]: `served_points`, and a column for each tool, NaN where it has none."""
+    points = served_points(matched=True, **equal)
+    answers = peers_answers()
+    names = keys(points)
+    points[OURS] = points["modelled"]
+    for tool in PEERS:
+        points[tool] = np.array([answers[tool].get(name, np.nan) for name in names])
+    return points
+
+
+def ratio(points, tool=OURS):
+    """Answer of a tool over the published time, minus 1 [dimensionless]."""
+    return points[tool] / points["tpot"] - 1
+
+
+def summary(error):
+    """Points, median, mean, 90th percentile, share within 25 %, and median with its sign, of relative errors; shares in %."""
+    size = 100 * np.abs(error[~np.isnan(error)])
+    signed = 100 * error[~np.isnan(error)]
+    if not len(size):
+        return {"points": 0}
+    return {
+        "points": len(size),
+        "median": np.median(size),
+        "mean": size.mean(),
+        "p90": np.quantile(size, 0.9),
+        "within 25 %": 100 * (size <= 25).mean(),
+        "sign": np.median(signed),
+    }
+
+
+def common(points):
+    """True where every tool answers."""
+    return np.all([~np.isnan(points[tool]) for tool in TOOLS], axis=0)
+
+
+def kinds(points):
+    """Whether each point's model is dense or has experts."""
+    return np.where(np.isnan(points["moe_tp"]), DENSE, MIXTURE)
+
+
+def spread(log_ratio, models, share=INTERVAL):
+    """Least and most of log(published / modelled) that hold a share of the points, each model counting as much as another."""
+    weight = 1 / np.array([np.count_nonzero(models == model) for model in models])
+    order = np.argsort(log_ratio)
+    rank = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    return tuple(np.interp([(1 - share) / 2, (1 + share) / 2], rank, log_ratio[order]).tolist())
+
+
+def engine_intervals(points):
+    """{engine: (low, high)} of published over modelled times [dimensionless]."""
+    log_ratio, found = -np.log1p(ratio(points)), {}
+    for engine in np.unique(points["framework"]):
+        here = points["framework"] == engine
+        found[str(engine)] = np.exp(spread(log_ratio[here], points["model"][here]))
+    return found
+
+
+def left_out_coverage(points):
+    """{engine: share} of the points that lie in intervals from the other models of the engine."""
+    log_ratio, inside = -np.log1p(ratio(points)), np.zeros(len(points["tpot"]), bool)
+    for engine in np.unique(points["framework"]):
+        here = points["framework"] == engine
+        for model in np.unique(points["model"][here]):
+            others, own = here & (points["model"] != model), here & (points["model"] == model)
+            low, high = spread(log_ratio[others], points["model"][others])
+            inside[own] = (log_ratio[own] >= low) & (log_ratio[own] <= high)
+    return {str(e): float(inside[points["framework"] == e].mean()) for e in np.unique(points["framework"])}
+
+
+def groups(points):
+    """(title, values) of every way to group the points: by engine, device, model, sequences in flight, and slice."""
+    level = np.digitize(points["concurrency"], LEVELS)
+    names = [f"{LEVELS[i - 1]:g} to {LEVELS[i] - 1:g}" if LEVELS[i] < 1e9 else f"from {LEVELS[i - 1]:g}" for i in level]
+    columns = {name: points[name] for name in ("framework", "device", "model")} | {"in flight": np.array(names)}
+    columns["slice"] = np.array(
+        [" ".join(x) for x in zip(*(points[n].tolist() for n in ("model", "device", "framework", "precision")), strict=True)]
+    )
+    return columns
+
+
+def write_intervals(points):
+    """Write intervals.csv."""
+    rows = []
+    for engine, (low, high) in engine_intervals(points).items():
+        here = points["framework"] == engine
+        models = " ".join(sorted(set(points["model"][here].tolist())))
+        rows.append((engine, f"{low:.3f}", f"{high:.3f}", int(here.sum()), models))
+    with open(DATA / "intervals.csv", "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, lineterminator="\n").writerows([("engine", "low", "high", "points", "models"), *rows])
+
+
+def main(with_intervals):
+    points = exam_points()
+    every = common(points)
+    for tool in TOOLS:
+        print(f"{tool:16}", text(summary(ratio(points, tool)[every])))
+    for title, values in groups(points).items():
+        print()
+        for value in np.unique(values):
+            for tool in TOOLS:
+                print(f"{title:10} {value:48} {tool:15}", text(summary(ratio(points, tool)[every & (values == value)])))
+    print("\ncoverage, model left out:", {e: f"{100 * share:.0f} %" for e, share in left_out_coverage(points).items()})
+    if with_intervals:
+        write_intervals(points)
+
+
+def text(row):
+    """A summary as one line."""
+    return "  ".join(f"{name} {value:.1f}" if name != "points" else f"{value:5d}" for name, value in row.items())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--intervals", action="store_true", help="write intervals.csv")
+    main(parser.parse_args().intervals)
