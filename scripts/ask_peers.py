@@ -16,9 +16,10 @@ compatibility interface):
 - measured tables only (database mode SILICON, the default), the newest version that it has for device and engine;
 - batch: the sequences in flight of one rank, which is the concurrency over the ways of data parallelism;
 - the mean lengths of prompts and answers, and the cache format, of the list;
-- formats of the products as the point says. FP8 of a model with experts is in blocks of 128 x 128, as in its checkpoint. gpt-oss
-  keeps BF16 outside of its experts; these are MXFP4, with MXFP8 activations on Blackwell in TensorRT-LLM. INT4 stands for the
-  experts alone.
+- formats of the products as the point says. FP8 of a model with experts is in blocks of 128 x 128, as in its checkpoint. Where
+  the checkpoint leaves the attention in BF16 (`wide`), or has only the experts in INT4 or MXFP4, everything outside of the
+  experts is asked in BF16: the tools know two formats, that of the experts and that of the rest. gpt-oss has MXFP4 experts,
+  with MXFP8 activations on Blackwell in TensorRT-LLM.
 
 Where a tool answers nothing (a shape that is not in its tables, a model that by its count does not fit), its own words stand
 in the column beside.
@@ -39,7 +40,7 @@ TOOLS = {  # version, package of the call
     "aisimulate": ("0.13.0.dev202610270000000085", "aisimulate.legacy_cli.api"),
 }
 KEY = (
-    "model", "device", "framework", "precision", "moe_precision", "tp", "dp", "moe_tp", "moe_ep",
+    "model", "device", "framework", "precision", "moe_precision", "tp", "dp", "moe_tp", "moe_ep", "cache", "wide",
     "concurrency", "input_tokens", "output_tokens",
 )  # fmt: skip
 ANSWERS = tuple(column for tool in TOOLS for column in (tool, f"{tool}_refusal"))
@@ -78,7 +79,8 @@ def quantization(point):
     if not point["moe_tp"]:
         return weights, None
     weights = "fp8_block" if weights == "fp8" else weights
-    return "bfloat16" if weights == "int4_wo" else weights, weights
+    attention_wide = "attention" in point["wide"].split("; ")
+    return "bfloat16" if attention_wide or weights == "int4_wo" else weights, weights
 
 
 def question(point):
@@ -99,7 +101,7 @@ def question(point):
         "moe_ep_size": ways.get("moe_ep"),
         "gemm_quant_mode": gemm,
         "moe_quant_mode": experts,
-        "kvcache_quant_mode": CACHES[point["cache"]],
+        "kvcache_quant_mode": CACHES[point["asked_cache"]],
     }
 
 
