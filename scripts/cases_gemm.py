@@ -1,8 +1,10 @@
 """GEMMs of the engines, by device and format.
 
 Left out, with the reason in `LEFT_OUT` and `EAGER`: what was timed on weights that hold one value, and without CUDA graphs.
-TensorRT-LLM's FP8 rows find the scale of the activations anew at each call, which no served checkpoint asks for: its table
-`computescale` says how long that takes, and it is subtracted.
+TensorRT-LLM's FP8 rows find the scale of the activations anew at each call and then quantize them in a kernel of their own. No
+served checkpoint in FP8 per tensor asks for the first, its scales are static; and with static scales the engine quantizes inside
+the kernel before (norm, all-reduce with norm, activation, attention). Its tables `computescale` and `scale_matrix` say how long
+both take, and they are subtracted.
 """
 
 import numpy as np
@@ -45,11 +47,14 @@ def gemm_rows(source, device, precision, framework):
     return source.rows(device, "gemm", "gemm", framework, SHAPE, wanted, EAGER.get((framework, precision), ()))
 
 
-def scale_seconds(source, device, m, k):
-    """Time that TensorRT-LLM takes to find the scale of activations of m x k [s]; NaN where it was not timed."""
-    rows = source.rows(device, "quantize", "computescale", "trtllm", ("m", "k"))
-    known = dict(zip(zip(rows["m"].tolist(), rows["k"].tolist(), strict=True), rows["latency"].tolist(), strict=True))
-    return np.array([known.get(key, np.nan) for key in zip(m.tolist(), k.tolist(), strict=True)]) * 1e-3
+def quantization_seconds(source, device, m, k):
+    """Time that TensorRT-LLM takes to find the scale of activations of m x k and to quantize them [s]; NaN where not timed."""
+    total = np.zeros(len(m))
+    for table in ("computescale", "scale_matrix"):
+        rows = source.rows(device, "quantize", table, "trtllm", ("m", "k"))
+        known = dict(zip(zip(rows["m"].tolist(), rows["k"].tolist(), strict=True), rows["latency"].tolist(), strict=True))
+        total += np.array([known.get(key, np.nan) for key in zip(m.tolist(), k.tolist(), strict=True)]) * 1e-3
+    return total
 
 
 def gemm_case(source, device, precision, framework):
@@ -61,13 +66,16 @@ def gemm_case(source, device, precision, framework):
     if not len(rows["latency"]):
         return None
     m, n, k = (rows[name] for name in "mnk")
-    seconds = rows["latency"] * 1e-3
+    seconds, quantized = rows["latency"] * 1e-3, recipe.activations.bytes < 2
     if (framework, precision) == ("trtllm", "fp8"):
-        seconds = seconds - scale_seconds(source, device, m, k)
+        seconds, quantized = seconds - quantization_seconds(source, device, m, k), False
     keep = (n >= LEAST) & (k >= LEAST) & (seconds > 0)
     m, n, k, seconds = (x[keep].astype(float) for x in (m, n, k, seconds))
     large = (m >= 256) & (n >= 1024) & (k >= 1024)
-    quantized = recipe.activations.bytes < 2
+    low = recipe.activations.bytes < 2
+    bounds = GEMM_QUANTIZED if low else GEMM_BF16
+    if low and not quantized:
+        bounds = {name: limits for name, limits in bounds.items() if name != "quantize"}
     return Case(
         operation="gemm",
         device=device,
@@ -76,9 +84,9 @@ def gemm_case(source, device, precision, framework):
         version=versions_text({"version": rows["version"][keep]}),
         seconds=seconds,
         predict=lambda c, rows=slice(None): gemm_kernel_seconds(m[rows], n[rows], k[rows], card, recipe, c),
-        bounds=GEMM_QUANTIZED if quantized else GEMM_BF16,
+        bounds=bounds,
         starts=({}, {"overlap": 1.3, "peak": 0.5, "chain": 1.5e-9})
-        if quantized
+        if low
         else ({"split": 8000, "wave": 2e-7}, {"split": 1000, "wave": 2.5e-6}),
         held=third(n, k),
         subsets={"large": large, "decode": m <= 256, "all": np.ones(m.shape, bool)},

@@ -30,6 +30,7 @@ from hwdesign.timing.kernels import HOT, cold_share
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one
 UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
+UNITS |= dict.fromkeys(("merge", "softmax"), "s") | {"edge": "token"}  # of attention
 DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units of a tile's math
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
 UNITS |= {"fill": "s", "far": "s", "reach": "byte"}

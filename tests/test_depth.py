@@ -21,7 +21,7 @@ from hwdesign.measure.runs import Skipped, load_run, shipped_runs
 from hwdesign.models import config
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.models.model import same_parameters
-from hwdesign.timing.estimate import TERMS as SPENT
+from hwdesign.timing.spent import TERMS as SPENT
 from hwdesign.timing.silicon import measurements
 
 OLD, NEW = "0.5.6.post2", "0.5.14"  # versions of SGLang

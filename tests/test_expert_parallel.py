@@ -151,58 +151,52 @@ def round_robin(tokens, ep):
 
 @pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("GB300", "fp8_block"), ("H200", "fp8_block")])
 def test_layers_of_experts_agree_with_the_published_within_the_held_out_error(device, precision):
+    """R1's layer, which the constants of TensorRT-LLM may or may not have seen: they are fitted over 17 layers and more."""
     rows = measurements("moe", device, precision=precision, tp=1, routing="balanced")
-    modelled = hw.expert_time(round_robin(rows["tokens"], rows["ep"]), device, precision, kernel="grouped")
-    error, held = np.abs(modelled / rows["seconds"] - 1), np.isin(rows["ep"], (4, 16, 64, 256))
-    told = held_out_error("moe", device, precision, subset="tp 1")
-    assert len(error) == 27 * 9 and error[held].mean() == pytest.approx(told, abs=1e-3) and told < 0.1
-    assert error[~held].mean() < 0.06 and error.max() < 0.4
+    modelled = hw.expert_time(round_robin(rows["tokens"], rows["ep"]), device, precision, engine="trtllm")
+    error = np.abs(modelled / rows["seconds"] - 1)
+    told = held_out_error("moe", device, precision, "trtllm")
+    assert len(error) == 27 * 9 and error.mean() < 1.5 * told and told < 0.1
     by_width = [error[rows["ep"] == g].mean() for g in EP]
-    assert max(by_width[:8]) < 0.08 and by_width[8] < 0.21
+    assert max(by_width[:8]) < 0.11 and by_width[8] < 0.21
 
 
-@pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("GB300", "fp8_block"), ("H200", "fp8_block")])
-def test_an_engine_takes_the_faster_kernel(device, precision):
-    work = round_robin(np.array([1, 8, 64, 512, 4096, 16384])[:, None], np.array([1, 8, 64]))
-    each = {name: hw.expert_time(work, device, precision, kernel=name) for name in ("grouped", "fused")}
-    assert each["grouped"].shape == (6, 3) and np.array_equal(
-        hw.expert_time(work, device, precision), np.minimum(*each.values())
-    )
-    fused_wins = each["fused"] < each["grouped"]
-    assert fused_wins.any() and not fused_wins.all()
+@pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("B200", "fp8_block"), ("H200", "fp8_block")])
+def test_each_engine_has_kernels_of_its_own(device, precision):
     rows = measurements("moe_fused", device, precision=precision, run=0, tp=1)  # SGLang's, whose router touches half of them
+    rows = {name: values[rows["tokens"] <= 128] for name, values in rows.items()}
     half = Experts(tokens=rows["tokens"], pairs=8 * rows["tokens"], touched=np.minimum(128, 4 * rows["tokens"] + 4), local=256,
                    hidden=HIDDEN, width=WIDTH)  # fmt: skip
-    error = {name: np.abs(hw.expert_time(half, device, precision, kernel=name) / rows["seconds"] - 1).mean() for name in each}
-    assert error["fused"] < 0.2 and error["fused"] < error["grouped"]
+    each = {name: hw.expert_time(half, device, precision, engine=name) for name in ("sglang", "trtllm", "vllm")}
+    error = {name: np.abs(t / rows["seconds"] - 1).mean() for name, t in each.items()}
+    assert error["sglang"] < 0.13 and error["sglang"] < error["trtllm"]
+    assert np.array_equal(hw.expert_time(half, device, precision), each["vllm"])
 
 
-@pytest.mark.parametrize("kernel", ["grouped", "fused", None])
-@pytest.mark.parametrize("name", ["touched", "pairs", "tokens"])
-def test_more_work_takes_no_less_time(kernel, name):
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("name", ["touched", "pairs", "tokens", "slots"])
+def test_more_work_takes_no_less_time(engine, name):
     base = {"tokens": 512.0, "pairs": 128.0, "touched": 16.0, "local": 32, "hidden": HIDDEN, "width": WIDTH}
     grown = Experts(**base | {name: np.geomspace(1, 4096 if name != "touched" else 32, 30)})
-    time = hw.expert_time(grown, "GB300", "nvfp4", kernel=kernel)
-    if name == "tokens" and kernel != "grouped":  # the fused kernel, the faster one here, reads no token apart from its pairs
-        assert (np.diff(time) == 0).all()
-    else:
-        assert (np.diff(time) >= 0).all() and time[-1] > 1.1 * time[0]
+    time = hw.expert_time(grown, "GB300", "nvfp4", engine=engine)
+    assert (np.diff(time) >= 0).all()
+    assert (time[-1] > 1.01 * time[0]) == (name != "slots" or engine == "sglang")
 
 
 def test_an_expert_that_is_touched_is_read_at_no_more_than_the_bandwidth():
     base = {"tokens": 32.0, "pairs": 32.0, "local": 32, "hidden": HIDDEN, "width": WIDTH}
     one = GATED * HIDDEN * WIDTH * 0.5625 / 8e12  # 3.1 µs on a GB300 in NVFP4
-    time = hw.expert_time(Experts(**base, touched=np.array([4.0, 32.0])), "GB300", "nvfp4", kernel="grouped")
+    time = hw.expert_time(Experts(**base, touched=np.array([4.0, 32.0])), "GB300", "nvfp4", engine="trtllm")
     assert 28 * one < time[1] - time[0] < 1.4 * 28 * one
-    assert hw.expert_time(Experts(**base, touched=4.0, count=58), "GB300", "nvfp4", kernel="grouped") == time[0]
-    wide = hw.expert_time(Experts(**base, touched=32.0), "GB300", "fp8_block", kernel="grouped")
+    assert hw.expert_time(Experts(**base, touched=4.0, count=58), "GB300", "nvfp4", engine="trtllm") == time[0]
+    wide = hw.expert_time(Experts(**base, touched=32.0), "GB300", "fp8_block", engine="trtllm")
     assert 1.3 < wide / time[1] < 1 / 0.5625
 
 
 def test_what_cannot_be_timed_is_refused():
     work = Experts(tokens=1.0, pairs=1.0, touched=1.0, local=1, hidden=128, width=128)
-    with pytest.raises(ValueError, match="kernel must be one of grouped, fused, got 'groupd'; did you mean 'grouped'"):
-        hw.expert_time(work, "GB300", "nvfp4", kernel="groupd")
+    with pytest.raises(ValueError, match="engine must be one of vllm, sglang, trtllm, got 'sglan'; did you mean 'sglang'"):
+        hw.expert_time(work, "GB300", "nvfp4", engine="sglan")
     with pytest.raises(ValueError, match="precision must be one H200 has a dense peak for .* got 'nvfp4'"):
         hw.expert_time(work, "H200", "nvfp4")
     with pytest.raises(ValueError, match="device must be one of"):
@@ -349,18 +343,17 @@ def test_a_wide_group_makes_more_tokens_within_a_tight_limit_and_no_more_within_
     assert at32[16]["experts"] > at32[16]["communication"] and at32[32]["experts"] < at32[32]["communication"]
 
 
-@pytest.mark.parametrize("kernel", [None, "grouped", "fused"])
-def test_a_step_takes_the_kernel_that_is_named_and_else_the_faster_one(kernel):
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_a_step_takes_the_kernels_of_its_engine(engine):
     model = config.load("deepseek-r1")
     for each in ({"attention": Plan(dp=8), "ffn": Plan(ep=8)}, {"attention": Plan(tp=8), "ffn": Plan(tp=8)}):
         (work,) = hw.step(model, batch=64, context=1024, **each).experts
-        b = hw.decode_step(model, "GB300", "nvfp4", batch=64, context=1024, expert_kernel=kernel, **each)
+        b = hw.decode_step(model, "GB300", "nvfp4", batch=64, context=1024, engine=engine, **each)
         assert work.count == 58
-        assert b.terms["experts"] == pytest.approx(58 * hw.expert_time(work, "GB300", "nvfp4", kernel=kernel))
-        assert hw.expert_time(work, "GB300", "nvfp4") < hw.expert_time(work, "GB300", "nvfp4", kernel="grouped")
-        if kernel == "grouped":
+        assert b.terms["experts"] == pytest.approx(58 * hw.expert_time(work, "GB300", "nvfp4", engine=engine))
+        if engine == "trtllm":
             load = {"concurrency": 64, "input_tokens": 1024, "output_tokens": 256, **each}
-            slow, fast = (hw.time_per_output_token(model, "GB300", "nvfp4", **load, expert_kernel=k) for k in (kernel, None))
+            slow, fast = (hw.time_per_output_token(model, "GB300", "nvfp4", **load, engine=e) for e in (engine, "sglang"))
             assert slow > 1.05 * fast
 
 

@@ -293,10 +293,9 @@ def test_one_constant_of_decode_attention_at_a_time():
     assert rounds == [0, 0, 1, 1, 2]  # two heads a sequence on 132 SMs: rounds after the first
     rows = [decode({"batch": n, "kv_heads": 2, "heads": 8}, row=1) for n in (1, 66, 67)]
     assert rows == [4, 4, 8]  # a group of four query heads in each round
-    assert [decode({"context": n}, chain=1) for n in (128, 512, 128 * 9)] == [1, 2, 3]
-    assert (
-        decode({"context": 512, "batch": 133}, chain=1.5, wave=4) == 5
-    )  # 3 and 4 at a right angle
+    assert [decode({"context": n}, merge=1) for n in (128, 256, 1024)] == [0, 1, 3]
+    read = {"batch": 133, "cache_elements": 3 * 3.35e12 / 2}
+    assert decode(read, bandwidth=1, wave=4) == 5  # 3 and 4 at a right angle
     flops = kernels.decode_attention_seconds(work(flops=6.0), 2.0, H100, 2.0, OFF)
     assert float(flops) == pytest.approx(3)
 

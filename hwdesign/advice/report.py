@@ -12,7 +12,7 @@ from hwdesign.advice.report_text import markdown, text
 from hwdesign.catalogue.precision import INTEGERS, PRECISIONS, RECIPES
 from hwdesign.models.parts import SIZE_NAMES
 from hwdesign.timing.bounds import BOUNDS
-from hwdesign.timing.estimate import TERMS
+from hwdesign.timing.spent import TERMS
 
 VERSION = 2  # of the JSON report
 FORMATS = ("text", "markdown", "json", "sarif", "html")

@@ -601,6 +601,7 @@ class MoE(FeedForward):
             hidden=inside,
             width=width,
             gate=self.gate,
+            slots=arrive * self.used,
         )
         run.small(1, run.mine * self.choices)  # choice of the experts
         self._shared(run)

@@ -111,7 +111,9 @@ class Experts:
     expert, experts `touched`.
 
     `local` experts live on the GPU, each ``gate * width`` x `hidden` up and `hidden` x `width` down
-    [element]. Not `stored`, their weights are those of an earlier layer.
+    [element]. `slots` are all pairs of the tokens that arrive, those of experts elsewhere among
+    them, where there are more than `pairs`. Not `stored`, their weights are those of an earlier
+    layer.
 
     Examples
     --------
@@ -128,9 +130,11 @@ class Experts:
     gate: int = 2
     count: int = 1
     stored: bool = True
+    slots: float = 0.0
 
     def __post_init__(self):
-        amounts, sizes = ("tokens", "pairs", "touched", "local"), ("hidden", "width", "gate")
+        amounts = ("tokens", "pairs", "touched", "local", "slots")
+        sizes = ("hidden", "width", "gate")
         check_fields(self, amounts=amounts, sizes=sizes, whole=("count",), flags=("stored",))
 
     @property
@@ -390,22 +394,7 @@ def attention_part(model, plan, *, batch, context, new_tokens=1):
     """
     load = dims(batch=batch, context=context, new_tokens=new_tokens)
     run = AttentionRun(model.hidden_size, plan, *load)
-    for block, run.count in model.block_counts.items():
-        run.stored = not block.repeated
-        run.small(block.norms, run.tokens * model.hidden_size)
-        if block.mixer:
-            block.mixer.operations(run)
-        if block.residual:
-            block.residual.operations(run)
-    run.count, run.stored = 1, True
-    run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
-    for weight in model.closing:
-        if weight.matmul:
-            run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
-    if model.head_rows:
-        rows = int(pad(model.head_rows, plan.tp * plan.kvp)) // (plan.tp * plan.kvp)
-        run.gemm("head", run.batch, rows, model.embedding_width, "head")
-        run.small(1, run.batch * rows)  # sampling
+    collect_attention(model, run)
     return run.step()
 
 
@@ -546,12 +535,12 @@ class AttentionRun(Run):
         for each token, or for each `every` of them.
         """
         plan = self.plan
-        flops = attention_flops(self.new_tokens, self.context, heads, 1, causal=True)
+        flops, read, reach = self.seen(heads, 1, 1, cached)
         work = Work(
             flops=self.batch * flops * size / 2 / every / plan.kvp,
-            cache_elements=self.batch * self.context * cached / every / plan.kvp,
+            cache_elements=self.batch * read / every / plan.kvp,
             batch=self.batch,
-            context=self.context / every / plan.kvp,
+            context=reach / every / plan.kvp,
             heads=heads,
             kv_heads=1,
             size=size,
@@ -587,15 +576,7 @@ class AttentionRun(Run):
         of the text and that each query sees instead.
         """
         plan, tokens = self.plan, self.tokens
-        if outside is None:
-            reach, seen = self.context, {"causal": True, "window": window}
-            flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
-        else:  # each query sees them all, and there may be fewer of them than queries
-            reach = np.asarray(max(outside, 1), float)
-            flops = self.new_tokens * attention_flops(1, reach, heads, key, value)
-        if window:
-            reach = np.minimum(self.context, window + self.new_tokens - 1)
-        read = cache_read_bytes(reach, cached, 1.0)
+        flops, read, reach = self.seen(heads, key, value, cached, window, outside)
         work = Work(
             flops=self.batch * flops / every / plan.kvp,
             cache_elements=self.batch * read / every / plan.kvp,
@@ -616,6 +597,20 @@ class AttentionRun(Run):
             self.small(1, tokens * (heads + 2 * kv_heads) * value)  # rotation, write of the cache
         self._merge(heads * (value + STATISTICS), output)
 
+    def seen(self, heads, key, value, cached, window=None, outside=None):
+        """(operations [FLOP], elements of the cache that are read [element], tokens [token]) of the
+        scores and values of one sequence, in the arguments of `attend`.
+        """
+        if outside is None:
+            reach, seen = self.context, {"causal": True, "window": window}
+            flops = attention_flops(self.new_tokens, reach, heads, key, value, **seen)
+        else:  # each query sees them all, and there may be fewer of them than queries
+            reach = np.asarray(max(outside, 1), float)
+            flops = self.new_tokens * attention_flops(1, reach, heads, key, value)
+        if window:
+            reach = np.minimum(self.context, window + self.new_tokens - 1)
+        return flops, cache_read_bytes(reach, cached, 1.0), reach
+
     def _merge(self, partial, output):
         """The merge of pieces of the cache, each `partial` elements a token, and the output
         projection.
@@ -629,6 +624,27 @@ class AttentionRun(Run):
             share = int(pad(output, plan.kvp)) // plan.kvp
             self.gemm("attention output", tokens, self.hidden, share, "attention")
             self.exchange("all-reduce", tokens * self.hidden, plan.tp * plan.kvp)
+
+
+def collect_attention(model, run):
+    """Adds the mixers, norms, embedding and head of a model to an `AttentionRun`."""
+    for block, run.count in model.block_counts.items():
+        run.stored = not block.repeated
+        run.small(block.norms, run.tokens * model.hidden_size)
+        if block.mixer:
+            block.mixer.operations(run)
+        if block.residual:
+            block.residual.operations(run)
+    run.count, run.stored = 1, True
+    run.small(2, run.tokens * model.hidden_size)  # embedding, final norm
+    for weight in model.closing:
+        if weight.matmul:
+            run.gemm(weight.name, run.tokens, weight.n, weight.k, weight.part)
+    if model.head_rows:
+        ways = run.plan.tp * run.plan.kvp
+        rows = int(pad(model.head_rows, ways)) // ways
+        run.gemm("head", run.batch, rows, model.embedding_width, "head")
+        run.small(1, run.batch * rows)  # sampling
 
 
 class FeedForwardRun(Run):

@@ -34,6 +34,9 @@ NEAREST = {
     "fp8": "fp8_block",
     "nvfp4": "fp8_block",
     "fp8_block": "fp8",
+    "mxfp4_w4a8": "mxfp4_w4a16",
+    "mxfp4_w4a16": "w4a16",
+    "w4a16": "bf16",
 }  # formats, where one is missing
 FRAMEWORKS = ("sglang", "trtllm", "vllm", "nccl")  # default: the first that was measured
 # Timed without the tuning that a server does when it starts (the collector tunes its MoE layers and
@@ -200,8 +203,8 @@ def held_out_error(operation, device, precision, framework=None, *, subset="all"
     framework : str, optional
         By default the first that was measured.
     subset : str
-        "all", for GEMMs also "large" (at least 256 tokens, N and K from 1024), for experts also "tp
-        1".
+        "all", for GEMMs also "large" (at least 256 tokens, N and K from 1024), for experts also
+        "decode" (at most 256 tokens on a GPU), "ep 1" (all experts on it) and "decode ep 1".
 
     Returns
     -------

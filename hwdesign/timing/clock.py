@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwdesign._check import choice, flag
+from hwdesign._check import PLAIN, choice, flag
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -20,9 +20,10 @@ from hwdesign.timing.silicon import PREFERENCE
 
 MOST_KNOWN = 50_000  # times that are remembered
 MEASURED_RECIPES = ("bf16", "fp8", "fp8_block", "nvfp4")
-EXPERT_KERNELS = {"grouped": "moe", "fused": "moe_fused"}  # and the constants of each
 DEEPEP = ("low latency", "high throughput")  # its kernels for few and for many tokens
 MOST_IN_A_HOST = 8  # GPUs
+EXPERT_RECIPES = (*MEASURED_RECIPES, "mxfp4_w4a16", "mxfp4_w4a8")  # measured for experts
+EXPERT_ENGINES = ("vllm", "sglang", "trtllm")  # whose experts were measured
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -76,18 +77,21 @@ class Clock:
         self.ideal, self.framework, self.engine = flag("ideal", ideal), framework, engine
         if framework is not None:
             choice("framework", framework, PREFERENCE, normal=str.lower)
-        self.known, self.gemms = {}, _gemms(self.device)
+        self.known, self.gemms, self.most_known = {}, _gemms(self.device), MOST_KNOWN
 
     def once(self, key, seconds, known=None):
         """Time of an operation that another step may have had, too; `known` are times of more than
         this clock.
         """
+        most = self.most_known if known is None else MOST_KNOWN
         known = self.known if known is None else known
-        if key not in known:
-            if len(known) >= MOST_KNOWN:
+        found = known.get(key)  # another thread may clear them at any time
+        if found is None:
+            found = seconds()
+            if len(known) >= most:
                 known.clear()
-            known[key] = seconds()
-        return known[key]
+            known[key] = found
+        return found
 
     def constants(self, operation, precision="", framework=None, otherwise=None):
         """(constants of an operation, notes): notes where they are a stand-in's or a run's;
@@ -157,21 +161,30 @@ class Clock:
         silent = self.ideal or not scan.kind
         return Timed(seconds, () if silent else _no_table(scan.kind))
 
-    def experts(self, experts, recipe, kernel=None):
-        """The faster kernel, as an engine takes it, or the one that is named."""
-        size, peak = recipe.operand_bytes, self.device.peak_flops(recipe.math)
-        wanted = EXPERT_KERNELS.values()
-        if kernel is not None:
-            wanted = [choice("kernel", kernel, EXPERT_KERNELS)]
-        least, notes = np.inf, ()
-        for name in wanted:
-            form, as_form = self.form(recipe)
-            found, borrowed = self.constants(name, form)
-            seconds = kernels.expert_seconds(
-                experts, size["b"], size["a"], self.device, peak, found
-            )
-            least, notes = np.minimum(least, seconds), notes + as_form + borrowed
-        return Timed(least, notes)
+    def expert_form(self, recipe):
+        """(recipe that the engine's kernel runs, name of its constants, notes)."""
+        name, four = recipe.name, recipe.weights.bits <= 4 and recipe.weight_only
+        if name == "mxfp4":  # no engine multiplies MXFP4 by itself: the inputs are MXFP8 or BF16
+            name = "mxfp4_w4a16" if self.engine == "vllm" else "mxfp4_w4a8"
+            return as_recipe(name), name, ()
+        if (self.engine, name) == ("sglang", "fp8"):  # its kernel is that of blocks
+            return recipe, "fp8_block", ("recipe fp8 takes the constants of fp8_block",)
+        if name in EXPERT_RECIPES:
+            return recipe, name, ()
+        if four:
+            near = "mxfp4_w4a16" if recipe.weights.rate == "fp4" else "w4a16"
+            known = name.startswith("w4a16")
+            return recipe, near, () if known else (f"recipe {name} takes the constants of {near}",)
+        form, notes = self.form(recipe)
+        return recipe, form, notes
+
+    def experts(self, experts, recipe):
+        """Time of a layer of routed experts in the kernels of the engine."""
+        run, form, as_form = self.expert_form(recipe)
+        found, borrowed = self.constants("moe", form)
+        size, peak = run.operand_bytes, self.device.peak_flops(run.math)
+        seconds = kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, found)
+        return Timed(seconds, as_form + borrowed)
 
     def exchange(self, exchange, recipe):
         """Time of one exchange."""
@@ -244,5 +257,7 @@ def _gemms(device):
 
 def _key(value):
     """A number or an array of them, as something that can be looked up."""
+    if type(value) in PLAIN:
+        return value
     array = np.asarray(value)
     return array.shape, array.tobytes()

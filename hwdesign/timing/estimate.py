@@ -7,7 +7,9 @@ Calibrated is what a library reaches, with the floors that a small batch meets: 
 kernels, latencies of exchanges.
 """
 
+import functools
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,19 +27,30 @@ from hwdesign._check import (
     scalar_or_array,
     shown,
 )
+from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.device import device_names
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import BF16, FP32, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.pipeline import stage_layers
 from hwdesign.models.layers import Gemm
-from hwdesign.models.model import need_model
+from hwdesign.models.model import Model, need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
-from hwdesign.models.steps import Exchange, Experts, attention_part, feed_forward_part, same_gpus
-from hwdesign.timing.clock import EXPERT_KERNELS, Clock
+from hwdesign.models.steps import (
+    AttentionRun,
+    Exchange,
+    Experts,
+    collect_attention,
+    feed_forward_part,
+    same_gpus,
+)
+from hwdesign.timing.clock import EXPERT_ENGINES, Clock
+from hwdesign.timing.one_step import OneStep
+from hwdesign.timing.spent import Kept, Part
 
 ENGINE = "vllm"  # by default
-TERMS = ("projections", "attention", "ffn", "experts", "head", "communication", "small kernels")
+MOST_SETTINGS = 16  # of which the steps are remembered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +102,13 @@ class Breakdown:
         check_fields(self, amounts=amounts, flags=("ideal",))
         instance("engine", self.engine, Engine | None, "an Engine, as engine('vllm')")
         object.__setattr__(self, "notes", listed("notes", self.notes, str, "texts"))
+
+    @classmethod
+    def unchecked(cls, **values):
+        """A breakdown of fields that need no look, since the package has made them."""
+        made = object.__new__(cls)
+        made.__dict__.update(values)
+        return made
 
     @property
     def seconds(self):
@@ -190,7 +210,7 @@ def gemm_time(m, n, k, device, recipe, *, ideal=False, framework=None):
     return _single(device, recipe, lambda clock: clock.gemm(gemm, clock.recipe), ideal, framework)
 
 
-def expert_time(experts, device, recipe, *, kernel=None):
+def expert_time(experts, device, recipe, *, engine=ENGINE):
     """Time of the routed experts of one layer on one GPU.
 
     Parameters
@@ -201,8 +221,8 @@ def expert_time(experts, device, recipe, *, kernel=None):
         Accelerator.
     recipe : str or Recipe
         Formats of the operands.
-    kernel : str, optional
-        "grouped" (TensorRT-LLM) or "fused" (SGLang); by default the faster one.
+    engine : str
+        Whose kernels: "vllm", "sglang" or "trtllm".
 
     Returns
     -------
@@ -216,20 +236,23 @@ def expert_time(experts, device, recipe, *, kernel=None):
 
     Notes
     -----
-    Source: `hwdesign.timing.kernels.expert_seconds`; the errors of both kernels are on the page
-    Accuracy, that of the grouped one on EP widths which its fit did not see.
+    Source: `hwdesign.timing.kernels.expert_seconds`; the errors on layers which the fits did not
+    see are on the page Accuracy.
 
     Examples
     --------
     >>> from hwdesign.models.steps import Experts
     >>> e = Experts(tokens=128.0, pairs=128.0, touched=32.0, local=32, hidden=7168, width=2048)
     >>> bool(
-    ...     140e-6 < expert_time(e, "GB300", "nvfp4", kernel="grouped") < 180e-6
+    ...     140e-6 < expert_time(e, "GB300", "nvfp4", engine="trtllm") < 180e-6
     ... )  # published: 162 us
     True
     """
     instance("experts", experts, Experts, "Experts, as a Step lists them")
-    return _single(device, recipe, lambda clock: clock.experts(experts, clock.recipe, kernel))
+    engine = choice("engine", engine, EXPERT_ENGINES, normal=str.lower)
+    return _single(
+        device, recipe, lambda clock: clock.experts(experts, clock.recipe), engine=engine
+    )
 
 
 def exchange_time(exchange, device, recipe, *, ideal=False):
@@ -271,11 +294,11 @@ def exchange_time(exchange, device, recipe, *, ideal=False):
     return _single(device, recipe, lambda clock: clock.exchange(exchange, clock.recipe), ideal)
 
 
-def _single(device, recipe, seconds, ideal=False, framework=None):
+def _single(device, recipe, seconds, ideal=False, framework=None, engine=None):
     """Time of one operation [s]; a warning says where its constants were not fitted on this device
     and format.
     """
-    clock = Clock(device, recipe, ideal, framework)
+    clock = Clock(device, recipe, ideal, framework, engine)
     timed = seconds(clock)
     if timed.notes:
         notes = "; ".join(dict.fromkeys(timed.notes))
@@ -299,7 +322,6 @@ def decode_step(
     wide=(),
     ideal=False,
     framework=None,
-    expert_kernel=None,
     engine=ENGINE,
 ):
     """Time of one decode step: one new token for each sequence in flight.
@@ -325,10 +347,9 @@ def decode_step(
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -346,9 +367,8 @@ def decode_step(
 
     Notes
     -----
-    Source: the models of `hwdesign.timing`; routing is uniform. The fused kernel was timed with
-    slices of all experts alone; that it is taken for spread experts, too, rests on served times
-    (chapter 5). Not modelled: the host's work between two steps.
+    Source: the models of `hwdesign.timing`; routing is uniform. Not modelled: the host's work
+    between two steps.
 
     Examples
     --------
@@ -363,10 +383,53 @@ def decode_step(
     (2.7, True)
     """
     batch, context = dims(batch=batch, context=context)
+    how = (wide, ideal, framework, engine)
+    if not batch.ndim and not context.ndim:
+        steps = _one_step(model, device, recipe, attention, ffn, *how)
+        if steps:
+            return steps.time(batch[()], context[()])
     must_fit(batch=batch, context=context)
+    return _timer(model, device, recipe, *how).time(attention, ffn, batch, context, 1)
+
+
+def _timer(model, device, recipe, wide, ideal, framework, engine):
+    """The `_StepTimer` that the arguments of `decode_step` describe."""
     clock = Clock(device, recipe, ideal, framework, as_engine(engine).name)
-    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
-    return timer.time(attention, ffn, batch, context, 1)
+    return _StepTimer(model, clock, engine, wide)
+
+
+class _Same(NamedTuple):
+    """A model, equal to itself alone: it is large, and need not be compared."""
+
+    model: Model
+
+    def __hash__(self):
+        return id(self.model)
+
+    def __eq__(self, other):
+        return self.model is other.model
+
+
+def _one_step(model, device, recipe, attention, ffn, wide, *how):
+    """The `OneStep` of these arguments, from an earlier call if there was one; None where they
+    cannot be looked up.
+    """
+    wide = tuple(wide) if type(wide) is list else wide
+    if type(wide) not in (tuple, str):
+        return None
+    if not (type(device) is str and device in device_names()):
+        as_engine(how[-1])  # in the order in which a clock refuses
+        device = as_device(device)  # a file may have changed, and a warning is due each time
+    try:
+        return _one_steps(_Same(model), device, recipe, attention, ffn, wide, *how)
+    except TypeError:  # a list, which is no name
+        return None
+
+
+@functools.lru_cache(maxsize=MOST_SETTINGS, typed=True)
+def _one_steps(same, device, recipe, attention, ffn, *how):
+    timer = _timer(same.model, device, recipe, *how)
+    return OneStep(timer, attention, ffn)
 
 
 def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engine=ENGINE):
@@ -387,7 +450,8 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engin
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -437,7 +501,8 @@ def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     context : array_like of int
         Tokens of each prompt [token].
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -480,7 +545,6 @@ def prefill_step(
     wide=(),
     ideal=False,
     framework=None,
-    expert_kernel=None,
     clock=None,
     engine=ENGINE,
 ):
@@ -508,12 +572,11 @@ def prefill_step(
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels; by default the first that was measured.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
     clock : Clock, optional
         Of this device and recipe, from an earlier step: what it has timed is not timed again.
     engine : str or Engine
-        Whose share of the memory is kept back in `Breakdown.feasible`.
+        Whose kernels are taken, as far as they were measured, and whose share of the memory is kept
+        back in `Breakdown.feasible`.
 
     Returns
     -------
@@ -548,30 +611,8 @@ def prefill_step(
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
     clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine).name)
-    timer = _StepTimer(model, clock, engine, wide, expert_kernel)
+    timer = _StepTimer(model, clock, engine, wide)
     return timer.time(attention, ffn, batch, context, new)
-
-
-class _Part:
-    """What a part of a step takes: terms [s], stored weights [byte], live activations [element]."""
-
-    def __init__(self):
-        self.terms, self.notes = dict.fromkeys(TERMS, 0.0), ()
-        self.weights, self.live = 0.0, 0.0
-
-    def add(self, term, timed, times=None):
-        """One more operation, run so many times."""
-        seconds = timed.seconds if times is None else times * timed.seconds
-        self.terms[term] = self.terms[term] + seconds
-        self.notes += tuple(note for note in timed.notes if note not in self.notes)
-
-
-class _Kept(NamedTuple):
-    """What is held besides the matrices on the fullest GPU [byte]; stages share the first two."""
-
-    vectors: float  # norms, biases, embedding, positions
-    cache: float
-    stream: float  # the residual stream of a micro-batch
 
 
 class _StepTimer:
@@ -580,15 +621,18 @@ class _StepTimer:
     it.
     """
 
-    def __init__(self, model, clock, engine, wide=(), expert_kernel=None):
-        self.model, self.clock, self.expert_kernel = need_model(model), clock, expert_kernel
+    def __init__(self, model, clock, engine, wide=()):
+        self.model, self.clock = need_model(model), clock
         self.engine = as_engine(engine)
-        if expert_kernel is not None:
-            choice("expert_kernel", expert_kernel, EXPERT_KERNELS)
         bf16 = ((as_recipe("bf16"), 1.0),)
         kept = members("wide", wide, QUANTIZED)
         self.formats = {part: bf16 if part in kept else self._formats(part) for part in TERM_OF}
-        self.parts = {}
+        self.parts, self.stages = {}, {}
+
+    def forget(self):
+        """Nothing of earlier loads is kept."""
+        self.parts.clear()
+        self.clock.known.clear()
 
     def _formats(self, part):
         """(recipe, share) of a part's matrices; what the checkpoint stores in a format of its own
@@ -609,20 +653,26 @@ class _StepTimer:
         inner = self._once(key, load, self._feed_forward, ffn, attention)
         kept = self._once(("kept", attention), load, self._kept, attention)
         zeros = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in load)))
-        terms = {
-            name: scalar_or_array(outer.terms[name] + inner.terms[name] + zeros) for name in TERMS
-        }
-        weights = outer.weights + kept.vectors + inner.weights
-        stored, cache = self._fullest(weights, kept.cache, context, attention.pp)
-        live = np.maximum(outer.live, inner.live) * BF16.bytes
-        return Breakdown(
-            terms=terms,
-            memory=scalar_or_array(stored + zeros),
-            cache=scalar_or_array(cache + zeros),
+        return self.breakdown(outer.joined(inner), kept, context, attention.pp, zeros)
+
+    def breakdown(self, spent, kept, context, stages, zeros=None):
+        """The `Breakdown` of a step from its `Part` and what is held; `zeros` have its shape,
+        without them all are single numbers.
+        """
+
+        def shaped(value):
+            return value[()] if zeros is None else scalar_or_array(value + zeros)
+
+        weights = spent.amounts["weights"] + kept.vectors
+        stored, cache = self._fullest(weights, kept.cache, context, stages)
+        return Breakdown.unchecked(
+            terms={name: shaped(seconds) for name, seconds in spent.terms.items()},
+            memory=shaped(stored),
+            cache=shaped(cache),
             engine=self.engine,
-            activations=scalar_or_array(kept.stream + live + zeros),
+            activations=shaped(kept.stream + spent.live * BF16.bytes),
             capacity=self.clock.device.memory_capacity,
-            notes=tuple(dict.fromkeys((*outer.notes, *inner.notes))),
+            notes=spent.notes,
             ideal=self.clock.ideal,
         )
 
@@ -632,12 +682,10 @@ class _StepTimer:
         """
         if stages == 1:
             return weights + cache, cache
-        key = ("stages", stages, np.shape(context), np.asarray(context).tobytes())
-        if key not in self.parts:
-            size = self.clock.recipe.kv_cache.bytes
-            self.parts[key] = _stage_shares(self.model, context, stages, self.engine, size)
-        most, in_it = -np.inf, 0.0
-        for weight, cached in self.parts[key]:
+        if stages not in self.stages:
+            self.stages[stages] = _Stages(self.model, stages, self.engine)
+        size, most, in_it = self.clock.recipe.kv_cache.bytes, -np.inf, 0.0
+        for weight, cached in self.stages[stages].shares(context, size):
             held = weights * weight + cache * cached
             in_it = np.where(held > most, cache * cached, in_it)
             most = np.maximum(most, held)
@@ -651,43 +699,71 @@ class _StepTimer:
         return self.parts[key]
 
     def _attention(self, load, plan):
+        return self.part(self.attention_run(load, plan).step())
+
+    def attention_run(self, load, plan, runs=AttentionRun):
+        """The attention part's operations, collected by a kind of run."""
         batch, context, new = load
         micro = np.ceil(batch / plan.pp)  # with pipeline stages a batch is cut into as many
-        done = attention_part(self.model, plan, batch=micro, context=context, new_tokens=new)
-        done.exchanges.extend(_sends(self.model, micro, new, plan))
-        return self._part(done)
+        sizes = dims(batch=micro, context=context, new_tokens=new)
+        run = runs(self.model.hidden_size, plan, *sizes)
+        collect_attention(self.model, run)
+        run.exchanges.extend(_sends(self.model, micro, new, plan))
+        return run
 
     def _feed_forward(self, load, plan, attention):
+        return self.part(self.feed_forward_step(load, plan, attention))
+
+    def feed_forward_step(self, load, plan, attention):
+        """The feed-forward part's operations."""
         batch, context, new = load
         sizes = {"batch": np.ceil(batch / plan.pp), "context": context, "new_tokens": new}
-        return self._part(feed_forward_part(self.model, plan, attention.dp, **sizes))
+        return feed_forward_part(self.model, plan, attention.dp, **sizes)
 
-    def _part(self, done):
-        """What a part of a step takes and holds, as a `_Part`."""
+    def part(self, done, apart=(), small=True):
+        """What a part of a step takes and holds, as a `Part`; `apart`, what is said of scores that
+        are timed by themselves, as small kernels may be, too.
+        """
         clock, routed = self.clock, self.formats["experts"]
-        spent = _Part()
+        spent = Part()
         for gemm in done.gemms:
             if gemm.part != "experts" or clock.ideal:
                 for recipe, share in self.formats[gemm.part]:
                     spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe), share)
-        for work in done.work:
-            spent.add("attention", clock.attention(work), work.count)
+        self.score(spent, done.work)
+        spent.note(apart)
         for scan in done.scans:
             spent.add("attention", clock.scan(scan), scan.count)
         for experts in () if clock.ideal else done.experts:
             for recipe, share in routed:
-                timed = clock.experts(experts, recipe, self.expert_kernel)
+                timed = clock.experts(experts, recipe)
                 spent.add("experts", timed, share * experts.count)
         for exchange in done.exchanges:  # tokens are sent in the format of most experts
             spent.add("communication", clock.exchange(exchange, routed[0][0]), exchange.count)
-        spent.add("small kernels", clock.small(done))
-        spent.weights = self._weights(done)
+        spent.add("small kernels", clock.small(done), float(small))
+        spent.amounts["weights"] = self._weights(done)
         spent.live = done.live_elements
         return spent
 
+    def score(self, spent, works):
+        """Adds the time of scores and values to a `Part`; their notes, in order."""
+        notes = ()
+        for work in works:
+            timed = self.clock.attention(work)
+            spent.add("attention", timed, work.count)
+            notes += timed.notes
+        return notes
+
     def _kept(self, load, plan):
-        """Vectors (norms, biases) are on every GPU, the input embedding is cut like the head."""
-        model, (batch, context, new) = self.model, load
+        batch, context, new = load
+        held = np.ceil(batch / plan.dp) * self.sequence(context, plan)
+        return Kept(self.vectors(plan), held, self.stream(batch, new, plan))
+
+    def vectors(self, plan):
+        """Vectors (norms, biases) are on every GPU, the input embedding is cut like the head
+        [byte].
+        """
+        model = self.model
         same = plan.tp * plan.kvp  # GPUs with the same tokens
         vectors = _cut_tables(model.closing, same)
         for block, count in model.block_counts.items():
@@ -696,14 +772,17 @@ class _StepTimer:
         norms = model.final_norm + model.embedding_norm
         rows = model.positions + norms * (1 + model.norm_bias)  # positions, and norms
         bias = model.vocab_size * model.head_bias
-        cache = model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache) / plan.kvp
-        held = np.ceil(batch / plan.dp) * (cache + model.state_bytes_per_gpu(plan))
+        return (vectors + table + bias + rows * model.hidden_size) * BF16.bytes
+
+    def sequence(self, context, plan):
+        """What a sequence keeps on a GPU, cache and state [byte]."""
+        cache = self.model.kv_bytes_per_gpu(context, plan.tp, self.clock.recipe.kv_cache)
+        return cache / plan.kvp + self.model.state_bytes_per_gpu(plan)
+
+    def stream(self, batch, new, plan):
+        """The residual stream of a micro-batch [byte]."""
         tokens = np.ceil(np.ceil(batch / plan.pp) / plan.dp) * new
-        return _Kept(
-            vectors=(vectors + table + bias + rows * model.hidden_size) * BF16.bytes,
-            cache=held,
-            stream=tokens * model.streams * model.hidden_size * BF16.bytes,
-        )
+        return tokens * self.model.streams * self.model.hidden_size * BF16.bytes
 
     def _weights(self, done):
         """Stored weights of the matrices of a part on one GPU [byte]."""
@@ -727,30 +806,37 @@ def _cut_tables(weights, same):
     return tables + sum(w.stored * w.elements for w in kept if w.part != "embedding")
 
 
-def _stage_shares(model, context, stages, engine, size):
-    """Shares of the weights and of cache and state in each stage [dimensionless], as a list of
-    pairs: the embedding is in the first stage, the head in the last. `size` is that of a cached
-    element [byte].
+class _Stages:
+    """Shares of the weights and of cache and state in each stage: the embedding is in the first
+    stage, the head in the last; layers are cut as the engine cuts them.
     """
-    sizes, caches = {}, {}
-    for block in model.block_counts:
-        sizes[block] = sum(w.stored * w.elements for w in block.weights(model.hidden_size))
-        mixer = block.mixer
-        caches[block] = 0.0 * np.asarray(context, float)
-        if mixer:
+
+    def __init__(self, model, stages, engine):
+        sizes = {}
+        for block in model.block_counts:
+            sizes[block] = sum(w.stored * w.elements for w in block.weights(model.hidden_size))
+        split = stage_layers(len(model.blocks), stages, extra=engine.extra_layers)
+        ends = np.cumsum(split)
+        parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
+        weights = [float(sum(sizes[block] for block in part)) for part in parts]
+        weights[0] += model.vocab_size * model.embedding_width
+        weights[0] += sum(w.elements for w in model.closing if w.part == "embedding")
+        weights[-1] += model.head_rows * model.embedding_width
+        self.weights = [weight / sum(weights) for weight in weights]
+        self.mixers = [Counter(block.mixer for block in part if block.mixer) for part in parts]
+        self.kinds = list(dict.fromkeys(mixer for part in self.mixers for mixer in part))
+
+    def shares(self, context, size):
+        """A pair for each stage [dimensionless]; `size` is that of a cached element [byte]."""
+        caches = {}
+        for mixer in self.kinds:
             state, conv = mixer.state_elements
             constant = state * FP32.bytes + conv * BF16.bytes
-            caches[block] = mixer.kept(context) * size + constant
-    split = stage_layers(len(model.blocks), stages, extra=engine.extra_layers)
-    ends = np.cumsum(split)
-    parts = [model.blocks[end - layers : end] for end, layers in zip(ends, split, strict=True)]
-    weights = [float(sum(sizes[block] for block in part)) for part in parts]
-    weights[0] += model.vocab_size * model.embedding_width
-    weights[0] += sum(w.elements for w in model.closing if w.part == "embedding")
-    weights[-1] += model.head_rows * model.embedding_width
-    cached = [sum(caches[block] for block in part) for part in parts]
-    every = np.maximum(sum(cached), 1e-9)
-    return [(w / sum(weights), c / every) for w, c in zip(weights, cached, strict=True)]
+            caches[mixer] = mixer.kept(context) * size + constant
+        none = 0.0 * np.asarray(context, float)
+        cached = [sum((n * caches[m] for m, n in part.items()), none) for part in self.mixers]
+        every = np.maximum(sum(cached), 1e-9)
+        return [(w, c / every) for w, c in zip(self.weights, cached, strict=True)]
 
 
 def _sends(model, batch, new, plan):

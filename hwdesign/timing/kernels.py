@@ -18,9 +18,12 @@ from hwdesign.formulas.collectives import (
 
 TRAY = 4  # GPUs of one host in a rack that one link domain joins
 BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
+ROWS = 64  # query rows of one tile in decode
+STEP_BYTES = 65536  # of a block of 128 keys and values of size 128 in BF16
 HOT = (
     0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
 )
+L2_RATE = 64e9  # of an SM, from the L2 cache [byte/s]: 32 bytes a cycle
 
 
 def cold_share(nbytes, device):
@@ -60,10 +63,11 @@ def cold_share(nbytes, device):
 def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     """Time of scores and values for one new token a sequence.
 
-    ``fixed + root of squares(memory + math, waves, chain)``. Memory is the cache, hot or cold.
-    Waves: the (sequence, key-value head) pairs run on the SMs in rounds, each row of a group taking
-    its time. Chain: a long sequence is split among SMs and merged; the best split of B blocks of
-    128 keys costs a time that grows with sqrt(B).
+    ``fixed + root of squares(memory + math, rounds) + merge``. Memory is the cache, hot or cold.
+    Rounds: the (sequence, key-value head) pairs run on the SMs in rounds; each starts, takes its
+    time for every row of its group, and for each block of 128 keys one that grows with the bytes of
+    the block. Merge: where SMs would idle, a sequence is split among them; each doubling of the
+    pieces costs one more step.
 
     Parameters
     ----------
@@ -76,9 +80,10 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; bandwidth, share of the datasheet's; l2, how much faster the L2 cache is; wave,
-        time of one more round [s]; row, time of a query row [s]; chain, time of a split sequence of
-        one block [s].
+        fixed [s]; bandwidth, share of the datasheet's; wave, time of one more round [s]; row, time
+        of a query row [s]; and where a kernel has them, l2, how much faster the L2 cache is; step,
+        time of a block of 64 KiB [s]; merge, time of a doubling of the pieces [s]; fill, rounds
+        that a split fills; edge, keys read beyond a window [token].
 
     Returns
     -------
@@ -87,30 +92,36 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
 
     Notes
     -----
-    Source: form and constants fitted on SGLang's tables; see the page Accuracy.
+    Source: form and constants fitted on the tables of three engines; see the page Accuracy.
 
     Examples
     --------
     >>> from hwdesign.catalogue.device import device
     >>> from hwdesign.models.steps import Work
-    >>> ideal = {"fixed": 0, "bandwidth": 1, "l2": 1, "wave": 0, "row": 0, "chain": 0}
+    >>> ideal = {"fixed": 0, "bandwidth": 1, "wave": 0, "row": 0}
     >>> w = Work(flops=0.0, cache_elements=4e9, batch=1, context=1e6, heads=1, kv_heads=1, size=256)
     >>> round(float(decode_attention_seconds(w, 2.0, device("GB300"), 1e15, ideal)) * 1e3, 2)
     1.0
     """
-    cache = work.cache_elements * element_bytes
+    sms, seen = device.sms or 132, work.context
+    if work.window and "edge" in c:  # a window is read in whole blocks, from wherever it begins
+        seen = np.where(seen * work.pieces >= work.window, seen + c["edge"] / work.pieces, seen)
+    cache = work.cache_elements * element_bytes * (seen / work.context)
     ends = 2.0 * work.batch * work.heads * work.size  # queries and outputs in BF16
     cold = cold_share(cache + ends, device)
     memory = (
-        cache / (c["bandwidth"] * device.memory_bandwidth) * (cold + (1 - cold) / c["l2"])
+        cache / (c["bandwidth"] * device.memory_bandwidth) * (cold + (1 - cold) / c.get("l2", 1))
         + ends / device.memory_bandwidth
     )
-    rounds = np.ceil(work.batch * work.kv_heads / (device.sms or 132))
-    waves = c["wave"] * (rounds - 1) + c["row"] * rounds * work.heads / work.kv_heads
-    chain = c["chain"] * np.sqrt(work.context / BLOCK)
-    return c["fixed"] + np.sqrt(
-        np.square(memory + work.flops / peak_flops) + np.square(waves) + np.square(chain)
-    )
+    group = work.heads / work.kv_heads
+    tiles = np.ceil(group / ROWS)
+    pairs, blocks = work.batch * work.kv_heads * tiles, np.maximum(seen / BLOCK, 1)
+    pieces = np.clip(c.get("fill", 1) * sms / pairs, 1, blocks)
+    step = c.get("step", 0) * cache / (work.batch * work.kv_heads * seen / BLOCK) / STEP_BYTES
+    rounds = np.where(pieces > 1, np.maximum(1, pairs * pieces / sms), np.ceil(pairs / sms))
+    turns = c["wave"] * (rounds - 1) + rounds * (c["row"] * group / tiles + step * blocks / pieces)
+    merge = c.get("merge", 0) * np.log2(pieces)
+    return c["fixed"] + np.hypot(memory + work.flops / peak_flops, turns) + merge
 
 
 def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
@@ -118,10 +129,11 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     ``fixed + math + tiles + chain + memory``.
 
     A tile is 128 query rows against blocks of 128 keys. Math is the tiles' share of an SM, at a
-    reachable rate; `tiles` what an SM spends on each besides; chain, the blocks by which the
-    longest tile exceeds the shortest, one after the other. What all tiles have behind a long cache
-    ends with their last, unfilled wave. FlashAttention packs the query heads of a key-value head
-    into one tile, and works on the latent; the kernels of Blackwell take a tile a head and expand
+    reachable rate, and the softmax of a block, which does not shrink with the size of a head;
+    `tiles` what an SM spends on each besides; chain, the blocks by which the longest tile exceeds
+    the shortest, one after the other. What all tiles have behind a long cache ends with their last,
+    unfilled wave. FlashAttention packs the query heads of a key-value head into one tile, and works
+    on the latent; the kernels of Blackwell and those of TensorRT-LLM take a tile a head and expand
     it.
 
     Parameters
@@ -137,7 +149,10 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     c : mapping of str to float
         fixed [s]; rate, share of peak inside a tile; tile, time of a tile besides its math [s];
         chain, latency of the longest tile in units of its math; bandwidth, share of the
-        datasheet's.
+        datasheet's; and where a kernel has them, softmax, time of a block's [s]; write, share of
+        the bandwidth at which new keys and values are quantized and cached; mask, time of a block
+        under a window in units of one without; alone, 1 where a tile holds one query head though
+        the device has no FP4.
 
     Returns
     -------
@@ -146,7 +161,7 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
 
     Notes
     -----
-    Source: form and constants fitted on SGLang's tables; see the page Accuracy.
+    Source: form and constants fitted on the tables of three engines; see the page Accuracy.
 
     Examples
     --------
@@ -158,43 +173,55 @@ def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
     >>> round(float(prefill_attention_seconds(w, 2.0, device("H100_SXM"), 989e12, ideal)) * 1e3, 2)
     1.21
     """
-    packed = "fp4" not in device.dense_peak  # FlashAttention before Blackwell
-    latent = packed and work.latent
+    packed = "fp4" not in device.dense_peak and "alone" not in c  # FlashAttention before Blackwell
+    latent, sms = packed and work.latent, device.sms or 132
     size, kv_heads = (work.latent, 1) if latent else (work.size, work.kv_heads)
-    reach = (
-        np.minimum(work.context, (work.window + BLOCK) / work.pieces)
-        if work.window
-        else work.context
-    )
-    before = (
-        work.context - (work.queries - 1) / work.pieces
-    )  # keys of this piece that the first query sees
-    last, first = np.ceil(reach / BLOCK), np.ceil(np.minimum(reach, before) / BLOCK)
     rows = work.queries * work.heads / kv_heads
     tiles = (
         kv_heads * np.ceil(rows / BLOCK) if packed else work.heads * np.ceil(work.queries / BLOCK)
     )
-    on_sm = work.batch * tiles / (device.sms or 132)
-    block = BLOCK * BLOCK * 2.0 * size / (c["rate"] * peak_flops / (device.sms or 132))
+    on_sm = work.batch * tiles / sms
+    block = np.hypot(
+        BLOCK * BLOCK * 2.0 * size * sms / (c["rate"] * peak_flops), c.get("softmax", 0)
+    )
+    if work.window:
+        block = block * c.get("mask", 1)
+    first, last, mean = _blocks_of_tiles(work)
     ends = 2.0 * work.batch * work.queries * work.heads * size
     cache = ends if work.latent and not latent else work.cache_elements * element_bytes
     memory = (ends + cache) / (c["bandwidth"] * device.memory_bandwidth)
-    blocks = (
-        on_sm * (first + last) / 2
-        + c["chain"] * (last - first + 1)
-        + (np.ceil(on_sm) - on_sm) * (first - 1)
-    )
+    if "write" in c:
+        new = work.batch * work.queries * work.kv_heads * work.size * (2 + element_bytes)
+        memory = memory + new / (c["write"] * device.memory_bandwidth)
+    blocks = on_sm * mean + c["chain"] * (last - first + 1) + (np.ceil(on_sm) - on_sm) * (first - 1)
     return c["fixed"] + block * blocks + c["tile"] * on_sm + memory
 
 
-def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c):
-    """Time of the routed experts of one layer:
-    ``fixed + root of squares(weights, math) + pairs + tokens + local + touched``.
+def _blocks_of_tiles(work):
+    """Blocks of 128 keys behind the first tile of a sequence, the last, and one in the mean."""
+    before = work.context - (work.queries - 1) / work.pieces  # keys that the first query sees
+    if not work.window:
+        first, last = np.ceil(before / BLOCK), np.ceil(work.context / BLOCK)
+        return first, last, (first + last) / 2
+    reach = np.minimum(work.context, (work.window + BLOCK) / work.pieces)
+    first, last = np.ceil(np.minimum(reach, before) / BLOCK), np.ceil(reach / BLOCK)
+    full = np.minimum(work.context, work.window / work.pieces)  # beyond it no tile grows
+    growing = np.clip((full - before + 1) / (work.context - before + 1), 0, 1)
+    return first, last, last - growing * (last - first) / 2
 
-    Weights are read once for each expert touched. Pairs: each pair of a token and an expert is
-    gathered, quantized, written between the two matrices and combined. Tokens: each token that
-    arrives is read and written once more. Local and touched: bookkeeping for each expert that lives
-    here and for each that has work.
+
+def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, c, *, cold=1.0):
+    """Time of the routed experts of one layer: ``fixed + doubling log2(1 + tokens)
+    + chain (hidden + width) + root of squares(weights, math) + pairs + tokens + slots + local
+    + touched``.
+
+    Doubling: the choice of the experts and the sorting of the tokens by expert, in trees. Chain:
+    the loop along the reduced dimension of both matrices, which no other tile shortens. Weights are
+    read once for each expert touched. Pairs: each pair of a token and an expert is gathered,
+    quantized, written between the two matrices and combined. Tokens: each token that arrives is
+    read and written once more. Slots: a token's outputs are summed over all experts it chose, zeros
+    where an expert lives elsewhere. Local and touched: bookkeeping for each expert that lives here
+    and for each that has work.
 
     Parameters
     ----------
@@ -207,9 +234,15 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     peak_flops : float
         Dense peak of the format that is multiplied [FLOP/s].
     c : mapping of str to float
-        fixed [s]; bandwidth, rate, pairs and tokens, shares of the datasheet's bandwidth, peak,
-        bandwidth and bandwidth; local and touched [s for each expert]. A fused kernel has no tokens
-        and local.
+        fixed and doubling [s]; chain [s for each element]; bandwidth, rate, pairs, tokens and
+        slots, shares of the datasheet's bandwidth, peak and bandwidths: those of pairs exceed 1
+        where a fused kernel keeps on the chip what is counted here; many, share by which weights
+        take longer where more tokens arrive than experts live here, for which Triton's kernels
+        without a tuned configuration take other tiles; local and touched [s for each expert]. A
+        constant that is absent has no effect: no kernel has all.
+    cold : array_like of float
+        Share of the weights that come from memory, the rest from the L2 cache: all in a step, where
+        the weights of other layers came in between; less in a table, whose rows read the same ones.
 
     Returns
     -------
@@ -218,8 +251,8 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
 
     Notes
     -----
-    Source: form and constants fitted on TensorRT-LLM's and SGLang's tables of DeepSeek-R1's layer;
-    see the page Accuracy.
+    Source: form and constants fitted on the tables of vLLM, SGLang and TensorRT-LLM over up to 21
+    layers each; see the page Accuracy.
 
     Examples
     --------
@@ -231,20 +264,23 @@ def expert_seconds(experts, weight_bytes, activation_bytes, device, peak_flops, 
     >>> round(float(expert_seconds(e, 0.5625, 0.5625, device("GB300"), 15e15, ideal)) * 1e6)
     801
     """
-    b = activation_bytes
-    weights = experts.elements * weight_bytes / (c["bandwidth"] * device.memory_bandwidth)
+    b, bandwidth = activation_bytes, device.memory_bandwidth
+    weights = experts.elements * weight_bytes
+    hot = (1 - cold) / (L2_RATE * device.sms) if device.sms else 0.0
+    weights = weights * (cold / (c["bandwidth"] * bandwidth) + hot)
+    weights = weights * (1 + c.get("many", 0) * (experts.tokens > np.asarray(experts.local)))
     math = experts.flops / (c["rate"] * peak_flops)
     up = experts.gate * experts.width
     pair_bytes = experts.hidden * (2 + b) + 2 * up + experts.width * (2 + b) + 4 * experts.hidden
-    pairs = experts.pairs * pair_bytes / (c["pairs"] * device.memory_bandwidth)
-    tokens = (
-        experts.tokens
-        * experts.hidden
-        * (4 + b)
-        / (c.get("tokens", np.inf) * device.memory_bandwidth)
-    )
-    kept = c.get("local", 0) * experts.local + c["touched"] * experts.touched
-    return c["fixed"] + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + kept
+    pairs = experts.pairs * pair_bytes / (c.get("pairs", np.inf) * bandwidth)
+    token_bytes = experts.tokens * experts.hidden * (4 + b)
+    tokens = token_bytes / (c.get("tokens", np.inf) * bandwidth)
+    slot_bytes = 2 * np.maximum(experts.slots, experts.pairs) * experts.hidden
+    slots = slot_bytes / (c.get("slots", np.inf) * bandwidth)
+    kept = c.get("local", 0) * experts.local + c.get("touched", 0) * experts.touched
+    start = c.get("doubling", 0) * np.log2(1 + np.asarray(experts.tokens, float))
+    start = c["fixed"] + start + c.get("chain", 0) * (experts.hidden + experts.width)
+    return start + np.sqrt(np.square(weights) + np.square(math)) + pairs + tokens + slots + kept
 
 
 def all_reduce_seconds(nbytes, ranks, link_bandwidth, c):

@@ -18,7 +18,6 @@ def time_per_output_token(
     attention=None,
     ffn=None,
     wide=(),
-    expert_kernel=None,
     engine=ENGINE,
 ):
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
@@ -45,10 +44,8 @@ def time_per_output_token(
         Plans of the two parts over the same GPUs; by default one GPU.
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
-    expert_kernel : str, optional
-        Kernel of the experts, as for `expert_time`; by default the faster one.
     engine : str or Engine
-        Whose kernels run.
+        Whose kernels are taken, as for `decode_step`.
 
     Returns
     -------
@@ -80,8 +77,7 @@ def time_per_output_token(
         concurrency=concurrency, input_tokens=input_tokens, output_tokens=output_tokens
     )
     attention, ffn = same_gpus(attention, ffn)
-    plans = {"attention": attention, "ffn": ffn, "expert_kernel": expert_kernel, "engine": engine}
-    plans["wide"] = wide
+    plans = {"attention": attention, "ffn": ffn, "wide": wide, "engine": engine}
     group = attention.dp * attention.pp
     full = (
         np.ceil(concurrency / group) * group
