@@ -19,6 +19,7 @@ from hwdesign.timing.served import served_points
 DATA = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 OURS, PEERS = "hwdesign", ("aisimulate", "aiconfigurator")
 TOOLS = (OURS, *PEERS)
+NUMBERS = (*served.GROUP[5:9], *served.LOAD)
 KEY = ("model", "device", "framework", "precision", "moe_precision", *served.GROUP[5:], *served.LOAD)
 INTERVAL = 0.8  # share of the published times that an interval is to hold
 DENSE, MIXTURE = "dense", "experts"
@@ -36,7 +37,7 @@ def peers_answers(name="peers.csv"):
     found = {tool: {} for tool in PEERS}
     with open(DATA / name, newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
-            key = ",".join(f"{float(row[n] or 'nan'):g}" if n in KEY[5:] else row[n] for n in KEY)
+            key = ",".join(f"{float(row[n] or 'nan'):g}" if n in NUMBERS else row[n] for n in KEY)
             for tool in PEERS:
                 if row[tool]:
                     found[tool][key] = float(row[tool])
