@@ -127,9 +127,9 @@ def constants(operation, device, precision, framework=None, *, engine=None):
 
     Examples
     --------
-    >>> c = constants("moe", "RTX_5090", "bf16")
+    >>> c = constants("moe", "RTX_5090", "nvfp4")
     >>> c.device, c.precision, c.measured
-    ('B200', 'fp8_block', False)
+    ('B200', 'nvfp4', False)
     """
     operations = {key[0]: key[0] for key in _fitted()}
     operation = choice("operation", operation, operations, normal=str.lower)
