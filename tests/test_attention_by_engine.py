@@ -19,10 +19,10 @@ ACCURACY = [
 OURS = [row for row in ACCURACY if row[0].split("_")[0] in ("attention", "mla")]
 
 
-def decode(device=H100, batch=1, context=128.0, heads=1, kv_heads=1, size=256, window=None, pieces=1, **c):
+def decode(device=H100, batch=1, context=128.0, heads=1, kv_heads=1, size=256, window=None, pieces=1, latent=0, **c):
     cached = batch * context * kv_heads * size
     shape = {"batch": batch, "context": context, "heads": heads, "kv_heads": kv_heads, "size": size}
-    work = Work(flops=0.0, cache_elements=cached, window=window, pieces=pieces, **shape)
+    work = Work(flops=0.0, cache_elements=cached, window=window, pieces=pieces, latent=latent, **shape)
     ends = 2.0 * batch * heads * size / device.memory_bandwidth
     return float(kernels.decode_attention_seconds(work, 2.0, device, 1e30, FREE | c)) - ends
 
@@ -37,8 +37,8 @@ def prefill(device=B200, batch=1, queries=128.0, context=None, heads=1, kv_heads
 def test_decode_starts_rounds_rows_blocks_and_merges_as_a_hand_counts_them():
     assert decode(fixed=3.0) == pytest.approx(3)
     assert [round(decode(batch=n, wave=1.0)) for n in (132, 133, 264, 265)] == [0, 1, 1, 2]
-    assert [round(decode(heads=n, row=1.0)) for n in (1, 8, 64)] == [1, 8, 64]
-    assert round(decode(heads=128, row=1.0)) == 64  # two tiles of 64 rows on two SMs
+    assert [round(decode(heads=n, row=1.0)) for n in (1, 8, 128)] == [1, 8, 128]
+    assert round(decode(heads=128, latent=1088, row=1.0)) == 64  # two tiles of 64 rows on two SMs
     assert [round(decode(batch=132, context=128.0 * n, step=1.0)) for n in (1, 8)] == [1, 8]  # none to split for
     assert round(decode(batch=132, size=512, step=1.0), 6) == 2  # a block of twice the bytes
     assert [round(decode(context=128.0 * n, merge=1.0)) for n in (1, 2, 8, 1024)] == [0, 1, 3, 7]  # 132 pieces at most

@@ -4,7 +4,8 @@ models, few constants.
 Each function takes the `Work`, `Experts` or bytes of `hwdesign.models.steps`, a device and a
 mapping of fitted constants. Shares are of the datasheet's numbers, so constants carry over to a
 device nobody measured; times are seconds. Where two things overlap, the time is the root of the sum
-of squares: never less than the longer one, 1.41 of it where they are equal.
+of squares: never less than the longer one, 1.41 of it where they are equal; in decode attention the
+cube root of the sum of cubes, 1.26.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ from hwdesign.formulas.collectives import (
 
 TRAY = 4  # GPUs of one host in a rack that one link domain joins
 BLOCK = 128  # keys, or query rows, of one tile of the attention kernels
-ROWS = 64  # query rows of one tile in decode
+ROWS = 64  # query heads of one tile on a latent in decode
 STEP_BYTES = 65536  # of a block of 128 keys and values of size 128 in BF16
 HOT = (
     0.72  # share of the L2 cache at which half of a tensor that is read again and again still hits
@@ -63,7 +64,7 @@ def cold_share(nbytes, device):
 def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
     """Time of scores and values for one new token a sequence.
 
-    ``fixed + root of squares(memory + math, rounds) + merge``. Memory is the cache, hot or cold.
+    ``fixed + cube root of cubes(memory + math, rounds) + merge``. Memory is the cache, hot or cold.
     Rounds: the (sequence, key-value head) pairs run on the SMs in rounds; each starts, takes its
     time for every row of its group, and for each block of 128 keys one that grows with the bytes of
     the block. Merge: where SMs would idle, a sequence is split among them; each doubling of the
@@ -114,14 +115,15 @@ def decode_attention_seconds(work, element_bytes, device, peak_flops, c):
         + ends / device.memory_bandwidth
     )
     group = work.heads / work.kv_heads
-    tiles = np.ceil(group / ROWS)
+    tiles = np.ceil(group / ROWS) if work.latent else 1
     pairs, blocks = work.batch * work.kv_heads * tiles, np.maximum(seen / BLOCK, 1)
     pieces = np.clip(c.get("fill", 1) * sms / pairs, 1, blocks)
     step = c.get("step", 0) * cache / (work.batch * work.kv_heads * seen / BLOCK) / STEP_BYTES
     rounds = np.where(pieces > 1, np.maximum(1, pairs * pieces / sms), np.ceil(pairs / sms))
     turns = c["wave"] * (rounds - 1) + rounds * (c["row"] * group / tiles + step * blocks / pieces)
     merge = c.get("merge", 0) * np.log2(pieces)
-    return c["fixed"] + np.hypot(memory + work.flops / peak_flops, turns) + merge
+    both = np.cbrt((memory + work.flops / peak_flops) ** 3 + turns**3)
+    return c["fixed"] + both + merge
 
 
 def prefill_attention_seconds(work, element_bytes, device, peak_flops, c):
