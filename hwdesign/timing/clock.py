@@ -27,6 +27,9 @@ EXPERT_RECIPES = (*MEASURED_RECIPES, "mxfp4_w4a16", "mxfp4_w4a8")  # measured fo
 EXPERT_ENGINES = ("vllm", "sglang", "trtllm")  # whose experts were measured
 EXPANDS = ("sglang",)  # in prefill: sees all tokens while there are no more than an indexer picks
 STANDS_FOR = {"mamba2": "gdn"}  # kernels without a table, and whose streams its state as well
+# On Blackwell TensorRT-LLM has a second backend of experts (moe_config.backend TRTLLM, asked for by
+# its recipes for few tokens), whose kernels SGLang takes from FlashInfer: the faster one counts.
+SAME_KERNELS, LOW_LATENCY = {"trtllm": "sglang"}, ("nvfp4", "fp8_block")
 BY_RATE = {
     "bf16": "bf16",
     "fp16": "bf16",
@@ -235,6 +238,11 @@ class Clock:
         found, borrowed = self.constants("moe", form)
         size, peak = run.operand_bytes, self.device.peak_flops(run.math)
         seconds = kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, found)
+        other = SAME_KERNELS.get(self.engine)
+        if other and form in LOW_LATENCY and "fp4" in self.device.dense_peak:
+            found = constants("moe", self.device, form, engine=other)
+            also = kernels.expert_seconds(experts, size["b"], size["a"], self.device, peak, found)
+            seconds = np.minimum(seconds, also)
         return Timed(seconds, as_form + borrowed)
 
     def exchange(self, exchange, recipe):

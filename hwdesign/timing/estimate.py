@@ -10,7 +10,7 @@ kernels, latencies of exchanges.
 import functools
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -761,7 +761,7 @@ class _StepTimer:
         """
         clock, routed = self.clock, self.formats["experts"]
         spent = Part()
-        for gemm in done.gemms:
+        for gemm in _multiplied_at_once(done.gemms):
             if gemm.part != "experts" or clock.ideal:
                 for recipe, share in self.formats[gemm.part]:
                     spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe), share)
@@ -830,6 +830,22 @@ class _StepTimer:
         routed = [experts for experts in done.experts if experts.stored]
         total += sum(e.count * e.stored_elements * size["experts"] for e in routed)
         return total + sum(elements * size[part] for part, elements in done.held)
+
+
+def _multiplied_at_once(gemms):
+    """The GEMMs as engines run them: the down projections of a latent attention share their input
+    and are one product.
+    """
+    waiting, found = {}, []
+    for gemm in gemms:
+        key = gemm.count, gemm.k
+        if gemm.name == "q down":
+            waiting[key] = gemm
+        elif gemm.name == "kv down" and key in waiting:
+            found.append(replace(gemm, name="down", n=gemm.n + waiting.pop(key).n))
+        else:
+            found.append(gemm)
+    return found + list(waiting.values())
 
 
 def _cut_tables(weights, same):

@@ -33,7 +33,7 @@ GROUP = (
 LOAD = ("concurrency", "input_tokens", "output_tokens")
 KEY = (*GROUP, *LOAD, "speculative")
 # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
-BLOCKWISE = ("deepseek", "qwen3-235b", "minimax")
+BLOCKWISE = ("deepseek", "qwen3-235b", "minimax", "qwen3.5", "glm-5")
 OWN = ("gpt-oss", "int4")  # a model or a format whose checkpoint names its recipe
 OUTPUT_NARROW = "attention but its output"  # what such a checkpoint leaves in BF16
 # share of a request's life before its first token, above which its sequences in flight are not its
@@ -121,7 +121,7 @@ def expected_gain(gain, differ):
     return low * gain, high * gain
 
 
-def point_recipe(model, precision):
+def point_recipe(model, precision, device=None):
     """Recipe of a serving point's products by its label; None where the checkpoint's is meant.
 
     Parameters
@@ -130,6 +130,8 @@ def point_recipe(model, precision):
         Name of a config.
     precision : str
         Format of the weights, as in the column `precision` of the serving points.
+    device : str or Device, optional
+        What it runs on.
 
     Returns
     -------
@@ -147,6 +149,8 @@ def point_recipe(model, precision):
     >>> [point_recipe(model, "fp8") for model in ("llama-3.1-70b", "deepseek-r1", "gpt-oss-120b")]
     ['fp8', 'fp8_block', None]
     """
+    if model.startswith("gpt-oss") and device and "fp4" in as_device(device).dense_peak:
+        return "mxfp4_w4a8"  # every recipe of the sample asks for MXFP8 inputs there
     if model.startswith(OWN) or precision.startswith(OWN):
         return None
     if precision == "fp8" and model.startswith(BLOCKWISE):
@@ -324,7 +328,7 @@ def _modelled(rows):
             for name, values in (lengths | {"concurrency": rows["concurrency"]}).items()
         }
         served, wide = served_checkpoint(model, str(one["wide"]))
-        recipe, cache = point_recipe(model, precision), str(one["cache"]) or None
+        recipe, cache = point_recipe(model, precision, device), str(one["cache"]) or None
         formats = engine_formats(served, device, framework, recipe=recipe, cache=cache)
         seconds[chosen] = time_per_output_token(
             served,
