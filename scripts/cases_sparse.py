@@ -61,7 +61,7 @@ SCORE = {
 }
 SPREAD = ATTEND | {"token": (1e-8, 1e-12, 1e-6), "gather": (0.6, 0.02, 10)}
 PREFILL = {"dsa": SCORE | SPREAD, "csa": SCORE | SPREAD, "hca": SPREAD, "msa": SCORE | SPREAD}
-UNTIL = {("csa_decode", "sglang"): 32768, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
+UNTIL = {("csa_decode", "sglang"): 32000, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
 CLEANS = {("dsa_prefill", "sglang"): {"clean": (0.5, 0.02, 2)}}  # a matrix of scores of all sequences at once
 
 

@@ -201,7 +201,7 @@ def sparse_decode_seconds(work, element_bytes, device, peak_flops, c):
     >>> w = Work(flops=0, cache_elements=64 * 4096 * 576, batch=64, context=4096, **size)
     >>> ideal = {"fixed": 0, "gather": 1, "rate": 1}
     >>> round(float(sparse_decode_seconds(w, 1.0, device("GB300"), 5e15, ideal)) * 1e6, 1)
-    9.4
+    9.5
     """
     window = np.minimum(work.context * work.every, work.beside)
     if np.any(work.top):
