@@ -111,8 +111,8 @@ def index_prefill_seconds(work, device, c):
     c : mapping of str to float
         score, share of the peak; pick, share of the bandwidth; row, time that a query takes an SM
         [s], and start of the choice [s], where they take any; clean and keys, shares of the
-        bandwidth, where an engine does so (above 1 where it cleans a part); until, entries from which on it chooses without row and
-        start [entry].
+        bandwidth, where an engine does so (above 1 where it cleans a part); until, entries from
+        which on it chooses without row and start [entry].
 
     Returns
     -------
