@@ -35,7 +35,7 @@ V32 = "deepseek-ai/DeepSeek-V3.2"
 HOST = {("msa", "trtllm", "context")}  # 4 to 24 ms, whatever the size: the host's time
 AT_TOP = 2048  # TensorRT-LLM with as many tokens as are picked: twice the time of one more or less token, for another kernel
 NO_GRAPH = {True: 1024, False: 512}  # SGLang captures no graph of so many sequences (by FP4): those rows are eager
-EAGER = 1.4  # SGLang's prefill is eager: rows below so many times the time of its smallest are the host's
+EAGER = 2  # SGLang's prefill is eager: rows below so many times the time of its smallest are the host's in part
 # with fewer heads vLLM before Blackwell prefills an FP8 cache of DSA with its decode kernel, whose rate is another, and
 # TensorRT-LLM decodes MSA with one that is up to 8 times slower
 FEW_HEADS = 32
@@ -61,8 +61,10 @@ SCORE = {
 }
 SPREAD = ATTEND | {"token": (1e-8, 1e-12, 1e-6), "gather": (0.6, 0.02, 10)}
 PREFILL = {"dsa": SCORE | SPREAD, "csa": SCORE | SPREAD, "hca": SPREAD, "msa": SCORE | SPREAD}
-UNTIL = {("csa_decode", "sglang"): 32768, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
-CLEANS = {("dsa_prefill", "sglang"): {"clean": (0.5, 0.02, 2)}}  # a matrix of scores of all sequences at once
+UNTIL = {("csa_decode", "sglang"): 32000, ("csa_prefill", "vllm"): 4096}  # entries from which on another kernel chooses
+# SGLang gathers the keys of all sequences and cleans a matrix of their scores (a part of it: the share is above 1), beside which
+# row and start are not found
+CLEANS = {("dsa_prefill", "sglang"): {"clean": (0.5, 0.02, 20), "keys": (0.1, 0.001, 1)}}
 
 
 def v4(model):
@@ -179,8 +181,8 @@ def module_case(source, kind, device, framework, phase, form):
     bounds = (DECODE if decode else PREFILL)[kind]
     if (operation, framework) in UNTIL:
         bounds = bounds | {"until": (UNTIL[operation, framework],) * 3}
-    if (operation, framework) in CLEANS:  # and no row was found beside it
-        bounds = {name: one for name, one in bounds.items() if name != "row"} | CLEANS[operation, framework]
+    if (operation, framework) in CLEANS:
+        bounds = {name: one for name, one in bounds.items() if name not in ("row", "start")} | CLEANS[operation, framework]
     sizes = rows["batch_size"], rows["isl"], rows["step"]
     return Case(
         operation=operation,

@@ -34,6 +34,8 @@ UNITS |= dict.fromkeys(("merge", "softmax"), "s") | {"edge": "token"}  # of atte
 DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units of a tile's math
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
 UNITS |= {"fill": "s", "far": "s", "reach": "byte"}
+UNITS |= {"chunk": "s", "token": "s", "start": "s", "until": "entry"}
+TIMES = {"pick": "s"}  # in decode; in prefill it is a share
 ABLATED = (
     ("GB300", "bf16"),
     ("A100_SXM", "bf16"),
@@ -187,6 +189,7 @@ def main(wheel, parts, with_ablation):
         constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
+        units |= TIMES if case.operation.endswith("decode") else {}
         found += [(*key, name, f"{value:g}", units.get(name, "1")) for name, value in constants.items()]
         rows = [(*key, case.version, *row) for row in accuracy(case, constants)]
         errors += rows

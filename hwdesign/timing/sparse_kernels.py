@@ -100,7 +100,7 @@ def index_prefill_seconds(work, device, c):
 
     Math is in FP8; each score is written and read once. A query that has more entries than it picks
     takes an SM its time. An engine that cleans a matrix of scores beforehand writes one of all
-    queries by the entries of all sequences.
+    queries by the entries of all sequences, whose keys it gathers first.
 
     Parameters
     ----------
@@ -110,8 +110,9 @@ def index_prefill_seconds(work, device, c):
         Dense peak of FP8, bandwidth and SMs.
     c : mapping of str to float
         score, share of the peak; pick, share of the bandwidth; row, time that a query takes an SM
-        [s], where it takes any; start of the choice [s]; clean, share of the bandwidth, where an
-        engine cleans; until, entries from which on it chooses without row and start [entry].
+        [s], and start of the choice [s], where they take any; clean and keys, shares of the
+        bandwidth, where an engine does so (above 1 where it cleans a part); until, entries from
+        which on it chooses without row and start [entry].
 
     Returns
     -------
@@ -143,8 +144,10 @@ def index_prefill_seconds(work, device, c):
     rows = work.batch * np.maximum(last - first, 0)
     whole = work.batch * work.queries * work.batch * work.context * FP32.bytes
     scores = scores + whole / (c.get("clean", np.inf) * device.memory_bandwidth)
+    keys = 2 * work.batch * work.context * (work.size + SCALES)
+    scores = scores + keys / (c.get("keys", np.inf) * device.memory_bandwidth)
     row = c.get("row", 0) * rows / (device.sms or 132)
-    return math + scores + row + c["start"] * (rows > 0)
+    return math + scores + row + c.get("start", 0) * (rows > 0)
 
 
 def _tile_rows(work, device):
@@ -201,7 +204,7 @@ def sparse_decode_seconds(work, element_bytes, device, peak_flops, c):
     >>> w = Work(flops=0, cache_elements=64 * 4096 * 576, batch=64, context=4096, **size)
     >>> ideal = {"fixed": 0, "gather": 1, "rate": 1}
     >>> round(float(sparse_decode_seconds(w, 1.0, device("GB300"), 5e15, ideal)) * 1e6, 1)
-    9.4
+    9.5
     """
     window = np.minimum(work.context * work.every, work.beside)
     if np.any(work.top):
