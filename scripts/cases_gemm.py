@@ -9,7 +9,7 @@ both take, and they are subtracted.
 
 import numpy as np
 from calibration_cases import Case, third
-from silicon_source import DEVICES, FRAMEWORKS, versions_text
+from silicon_source import DEVICES, FRAMEWORKS, SERVED_VERSIONS, versions_text
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -42,9 +42,10 @@ GEMM_QUANTIZED = GEMM | {"chain": (5e-10, 1e-11, 3e-9), "quantize": (0.6, 0.05, 
 
 def gemm_rows(source, device, precision, framework):
     """Rows of one slice; none where it is left out."""
+    framework, upto = SERVED_VERSIONS.get(framework, (framework, None))
     left_out = (framework, precision) in LEFT_OUT or precision == "nvfp4" and "fp4" not in as_device(device).dense_peak
     wanted = {"gemm_dtype": FORMATS[precision] if not left_out else ""}
-    return source.rows(device, "gemm", "gemm", framework, SHAPE, wanted, EAGER.get((framework, precision), ()))
+    return source.rows(device, "gemm", "gemm", framework, SHAPE, wanted, EAGER.get((framework, precision), ()), upto)
 
 
 def quantization_seconds(source, device, m, k):
@@ -96,10 +97,14 @@ def gemm_case(source, device, precision, framework):
 
 
 def cases(source):
-    """Every case, one after the other."""
+    """Every case, one after the other; older versions of an engine where they are not the newest themselves."""
     for device in DEVICES:
-        for framework in FRAMEWORKS:
+        for framework in (*FRAMEWORKS, *SERVED_VERSIONS):
             for precision in FORMATS:
                 case = gemm_case(source, device, precision, framework)
+                if framework in SERVED_VERSIONS and case:
+                    newest = gemm_rows(source, device, precision, SERVED_VERSIONS[framework][0])
+                    if case.version == versions_text(newest):
+                        continue
                 if case:
                     yield case

@@ -20,7 +20,7 @@ Left out:
 
 import numpy as np
 from calibration_cases import Case, every_third, third
-from silicon_source import versions_text
+from silicon_source import SERVED_VERSIONS, versions_text
 
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -52,6 +52,8 @@ ONE_SIDED = {"kernel_source": "NVLinkOneSided", "moe_dtype": "nvfp4", "moe_ep_si
 SMS = 20
 FEWEST = 4  # experts a token
 DECODE = (2**12, 2**20)  # bytes of an all-reduce in decode, which count twice
+SERVED_ON = ("GB300", "GB200", "B300", "B200", "H200", "H100_SXM")  # devices of the serving sample
+BLACKWELL = SERVED_ON[:4]
 STARTS = ({}, {"second": 1e-6}, {"second": 2e-5})
 
 
@@ -82,10 +84,11 @@ def link_case(operation, device, framework, rows, seconds, nbytes, ranks, model,
 
 def all_reduce_case(source, device, engine, but=RELABELLED):
     """An engine's all-reduce; every third size is held out."""
+    label, (engine, upto) = engine, SERVED_VERSIONS.get(engine, (engine, None))
     wanted = {"backend": f"{engine}_graph", "allreduce_dtype": "bfloat16"}
 
     def taken(card):
-        return source.rows(card, "comm", "custom_allreduce", engine, ROW, wanted, but)
+        return source.rows(card, "comm", "custom_allreduce", engine, ROW, wanted, but, upto)
 
     rows = taken(device)
     if device == "GB200" and engine == "vllm":  # timed inside a tray only; beyond it lies the same link as GB300's
@@ -95,12 +98,12 @@ def all_reduce_case(source, device, engine, but=RELABELLED):
     bounds = ALL_REDUCE | ({} if device in UNSWITCHED else SWITCHED)
     if device in RACKS and engine != "trtllm":
         bounds = bounds | BEYOND
-    if device == "B200" and engine == "vllm":
+    if (device, engine) == ("B200", "vllm") or (upto and device in BLACKWELL):
         bounds = bounds | BEYOND | REACH
     few, held = (nbytes >= DECODE[0]) & (nbytes <= DECODE[1]), every_third(nbytes)
     more = {"subsets": {"decode": few}, "starts": STARTS, "weights": np.where(few, 2.0, 1.0)}
     model = kernels.all_reduce_seconds
-    return link_case("all-reduce", device, engine, rows, seconds, nbytes, ranks, model, bounds, held, **more)
+    return link_case("all-reduce", device, label, rows, seconds, nbytes, ranks, model, bounds, held, **more)
 
 
 def ring_case(source, device):
@@ -164,6 +167,9 @@ def cases(source):
     for device in (*RACKS, *HOSTS, *UNSWITCHED):
         for engine in LIBRARIES:
             yield all_reduce_case(source, device, engine)
+    for device in SERVED_ON:
+        for label in SERVED_VERSIONS:
+            yield all_reduce_case(source, device, label)
     for device in (*RACKS, *HOSTS, *UNSWITCHED):
         yield ring_case(source, device)
     for phase in PHASES:

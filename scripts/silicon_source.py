@@ -28,6 +28,9 @@ DEVICES = {
     "RTX_PRO_6000": "rtx_pro_6000_server",
 }
 FRAMEWORKS = ("vllm", "sglang", "trtllm")
+# The newest versions that the serving sample ran, by the label of constants from tables that are not newer (or the oldest that
+# there are): kernels of the year before were slower, and the exam is about engines of their time.
+SERVED_VERSIONS = {"vllm-2026-04": ("vllm", "0.19.0"), "sglang-2026-04": ("sglang", "0.5.10.post1")}
 
 
 def version_key(version):
@@ -75,7 +78,7 @@ class Source:
             self.read_before = {path: columns | text}  # one at a time: some hold 200,000 rows
         return self.read_before[path]
 
-    def rows(self, device, family, table, framework, shape, wanted=None, but=()):
+    def rows(self, device, family, table, framework, shape, wanted=None, but=(), upto=None):
         """Rows of a table, each shape from the newest released version that holds it.
 
         Parameters
@@ -88,6 +91,8 @@ class Source:
             Column and the value, or values, that it must have; one that the table lacks does not select.
         but : sequence of str
             Versions that are left out.
+        upto : str, optional
+            Newest version that is read, or the oldest that there is.
 
         Returns
         -------
@@ -95,9 +100,11 @@ class Source:
             The columns, `version` and `path` among them; "" or NaN where a version lacks one; empty where nothing was timed.
         """
         taken, pieces = set(), []
-        for version, path in self.versions(device, family, table, framework).items():
-            if version in but:
-                continue
+        versions = {v: path for v, path in self.versions(device, family, table, framework).items() if v not in but}
+        if upto:
+            old = {v: path for v, path in versions.items() if version_key(v) <= version_key(upto)}
+            versions = old or dict(list(versions.items())[-1:])
+        for version, path in versions.items():
             rows = self.table(path)
             keep = np.ones(len(rows["latency"]), bool)
             for name, values in (wanted or {}).items():

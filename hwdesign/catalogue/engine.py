@@ -53,6 +53,9 @@ class Engine:
         needs nothing.
     latent_fp8_devices : tuple of str
         Devices on which it must be said.
+    tables : str
+        Label of the fitted constants that are its own; by default its name, those of its newest
+        versions.
 
     Examples
     --------
@@ -73,9 +76,11 @@ class Engine:
     cut_option: str = ""
     latent_fp8_option: str = ""
     latent_fp8_devices: tuple[str, ...] = ()
+    tables: str = ""
 
     def __post_init__(self):
-        check_fields(self, texts=("name", *TEXTS))
+        check_fields(self, texts=("name", *TEXTS, "tables"))
+        object.__setattr__(self, "tables", self.tables or self.name)
         choice("mxfp4", self.mxfp4, RECIPES)
         like = "(capacity, bytes), the first capacity 0"
         steps = listed("memory_fixed", self.memory_fixed, tuple, like)

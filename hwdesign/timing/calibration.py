@@ -138,7 +138,8 @@ def constants(operation, device, precision, framework=None, *, engine=None):
         have = {key[3]: key[3] for key in _fitted() if key[0] == operation}
         framework = choice("framework", framework, have, normal=str.lower)
         return _nearest(operation, (device.name,), precision, (framework,))
-    order = tuple(dict.fromkeys((engine, *FRAMEWORKS) if engine else FRAMEWORKS))
+    named = (engine, engine.partition("-")[0]) if engine else ()
+    order = tuple(dict.fromkeys((*named, *FRAMEWORKS)))
     places = (device.name, *STAND_INS.get(device.name, ()), *OTHERS["fp4" in device.dense_peak])
     found = _nearest(operation, places, precision, order)
     if (operation, precision) in device.measured:

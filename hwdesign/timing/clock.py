@@ -10,6 +10,7 @@ import numpy as np
 
 from hwdesign._check import PLAIN, choice, flag
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.precision import BF16, FP32
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas import collectives, roofline
@@ -67,7 +68,7 @@ class Clock:
         Whether to return the plain bound.
     framework : str, optional
         Whose GEMM kernels, which must have been measured; by default those of the engine.
-    engine : str, optional
+    engine : str or Engine, optional
         Whose kernels are preferred; by default the first that was measured.
 
     Examples
@@ -80,7 +81,9 @@ class Clock:
 
     def __init__(self, device, recipe, ideal=False, framework=None, engine=None):
         self.device, self.recipe = as_device(device), as_recipe(recipe)
-        self.ideal, self.framework, self.engine = flag("ideal", ideal), framework, engine
+        self.ideal, self.framework = flag("ideal", ideal), framework
+        self.engine = engine.name if isinstance(engine, Engine) else engine
+        self.tables = engine.tables if isinstance(engine, Engine) else engine
         if framework is not None:
             choice("framework", framework, PREFERENCE, normal=str.lower)
         self.known, self.gemms, self.most_known = {}, _gemms(self.device), MOST_KNOWN
@@ -103,7 +106,7 @@ class Clock:
         """(constants of an operation, notes): notes where they are a stand-in's or a run's;
         `otherwise` is whose are preferred where no engine was named.
         """
-        key, engine = ("constants", operation, precision, framework), self.engine or otherwise
+        key, engine = ("constants", operation, precision, framework), self.tables or otherwise
         found = self.once(
             key, lambda: constants(operation, self.device, precision, framework, engine=engine)
         )

@@ -49,6 +49,7 @@ from hwdesign.models.steps import (
 )
 from hwdesign.timing.clock import EXPERT_ENGINES, Clock
 from hwdesign.timing.energy import StepEnergy
+from hwdesign.timing.intervals import interval_factors
 from hwdesign.timing.one_step import OneStep
 from hwdesign.timing.spent import Kept, Part
 
@@ -144,6 +145,18 @@ class Breakdown:
         bound.
         """
         return not self.notes and not self.ideal
+
+    @property
+    def interval(self):
+        """Where the middle 80 % of the engine's served points lay around such a decode step [s], as
+        (least, most); None for prefill, which was not compared, and for the plain bound.
+        """
+        if self.ideal or self.engine is None or self.joules is None:
+            return None
+        factors = interval_factors(self.engine.name)
+        if factors is None or np.any(np.asarray(self.joules.load[2]) != 1):
+            return None
+        return tuple(scalar_or_array(self.seconds * factor) for factor in factors)
 
     def share(self, term):
         """Share of a term in the time [dimensionless]."""
@@ -428,7 +441,7 @@ def decode_step(
 
 def _timer(model, device, recipe, wide, ideal, framework, engine):
     """The `_StepTimer` that the arguments of `decode_step` describe."""
-    clock = Clock(device, recipe, ideal, framework, as_engine(engine).name)
+    clock = Clock(device, recipe, ideal, framework, as_engine(engine))
     return _StepTimer(model, clock, engine, wide)
 
 
@@ -513,7 +526,7 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engin
     ... )
     2
     """
-    clock = Clock(device, recipe, engine=as_engine(engine).name)
+    clock = Clock(device, recipe, engine=as_engine(engine))
     timer = _StepTimer(model, clock, engine, wide)
     return [timer.time(attention, ffn, batch, context, 1) for attention, ffn in plans]
 
@@ -561,7 +574,7 @@ def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     >>> len(prefill_steps(config.load("llama-3.1-8b"), "H100_SXM", "fp8", plans, context=1000))
     2
     """
-    clock = Clock(device, recipe, engine=as_engine(engine).name)
+    clock = Clock(device, recipe, engine=as_engine(engine))
     timer, context = _StepTimer(model, clock, engine), np.asarray(context)
     return [timer.time(a, f, a.dp * a.pp, context, context) for a, f in plans]
 
@@ -644,7 +657,7 @@ def prefill_step(
     if (new < 1).any():
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
-    clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine).name)
+    clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine))
     timer = _StepTimer(model, clock, engine, wide)
     return timer.time(attention, ffn, batch, context, new)
 

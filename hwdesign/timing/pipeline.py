@@ -63,7 +63,7 @@ def block_times(model, device, recipe, *, context, cached=0, batch=1, **options)
             recipe,
             options.pop("ideal", False),
             options.pop("framework", None),
-            as_engine(options.get("engine", ENGINE)).name,
+            as_engine(options.get("engine", ENGINE)),
         )
 
     def step(*blocks):

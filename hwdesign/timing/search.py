@@ -258,7 +258,7 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     if max(stages) > layers:
         raise ValueError(f"stages must be <= the {layers} layers of the model, got {max(stages)}")
     sizes = np.diff([*range(0, tokens, chunk), tokens])
-    clock, found = Clock(device, recipe, engine=as_engine(engine).name), []
+    clock, found = Clock(device, recipe, engine=as_engine(engine)), []
     for ranks in gpus:
         for attention, ffn in filter(_pure, layouts(model, ranks)):
             plans = {"attention": attention, "ffn": ffn, "batch": attention.dp, "clock": clock}

@@ -11,6 +11,7 @@ import numpy as np
 
 from hwdesign._check import choice, shown, single
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
 from hwdesign.timing.formats import engine_formats
@@ -186,6 +187,16 @@ def served_plans(row):
     return Plan(tp=tp, dp=dp), Plan(tp=int(row["moe_tp"]), ep=int(row["moe_ep"]))
 
 
+@functools.cache
+def engine_of_then(name):
+    """The engine in the kernels of the versions that the sample ran, the newest of April 2026.
+
+    >>> engine_of_then("vllm").tables
+    'vllm-2026-04'
+    """
+    return replace(as_engine(name), tables=f"{as_engine(name).name}-2026-04")
+
+
 def served_checkpoint(model, wide):
     """(Model, parts that stay in BF16) of a checkpoint by the point's columns `model` and `wide`.
 
@@ -338,7 +349,7 @@ def _modelled(rows):
             attention=attention,
             ffn=ffn,
             wide=wide,
-            engine=framework,
+            engine=engine_of_then(framework),
         )
     return seconds
 
