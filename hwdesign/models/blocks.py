@@ -170,6 +170,9 @@ class SelfAttention(Mixer):
         run.gemm("qkv", run.tokens, width, self.taken(run.hidden), "attention")
         if self.output_gate:
             run.small(1, run.tokens * heads * value)
+        if self.qk_norm == "full":  # the GPUs add up sums of squares, two in FP32 a token
+            run.exchange("all-reduce", 4 * run.tokens, run.plan.tp)
+            run.small(2, run.tokens * (heads + kv_heads) * key)
         seen = sparse(self, run, run.hidden, "msa")
         sizes = {"heads": heads, "kv_heads": kv_heads, "key": key, "value": value}
         sizes |= {"cached": kv_heads * (key + value), "output": heads * value}
