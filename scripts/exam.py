@@ -1,10 +1,11 @@
 """The standing exam: published serving points against this model and two public planners, in numbers.
 
     python scripts/exam.py              # the tables, as text
+    python scripts/exam.py --constants  # fits hwdesign/timing/data/served_constants.csv first
     python scripts/exam.py --intervals  # also writes hwdesign/timing/data/intervals.csv
 
-Nothing of the model is fitted on these points but what `constants.csv` labels "served". The answers of the planners are those of
-`ask_peers.py`.
+Two constants an engine are fitted on these points, on those of the models in `NAMED`; the points of the others are printed apart.
+The answers of the planners are those of `ask_peers.py`.
 """
 
 import argparse
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hwdesign.models import config
 from hwdesign.timing import served
+from hwdesign.timing.intervals import engine_seconds
 from hwdesign.timing.served import served_points
 
 DATA = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
@@ -23,6 +26,12 @@ NUMBERS = (*served.GROUP[5:9], *served.LOAD)
 KEY = ("model", "device", "framework", "precision", "moe_precision", *served.GROUP[5:], *served.LOAD)
 INTERVAL = 0.8  # share of the published times that an interval is to hold
 DENSE, MIXTURE = "dense", "experts"
+# The models on whose points the two constants of an engine are fitted: what it takes in a step besides its kernels.
+NAMED = {
+    "vllm": ("llama-3.1-70b", "minimax-m2.5"),
+    "sglang": ("deepseek-r1", "llama-3.1-8b"),
+    "trtllm": ("deepseek-r1", "llama-3.1-70b"),
+}
 LEVELS = (1, 4, 16, 64, 256, 1e9)  # limits of the groups by sequences in flight
 
 
@@ -126,6 +135,39 @@ def groups(points):
     return columns
 
 
+def least_deviation(columns, values, weights, rounds=60):
+    """Coefficients, none below 0, with the least weighted absolute deviation, by reweighted least squares."""
+    scale = weights.copy()
+    for _ in range(rounds):
+        found = np.linalg.lstsq(columns * scale[:, None], values * scale, rcond=None)[0]
+        left = np.abs((values - columns @ found) * weights)
+        scale = weights / np.sqrt(np.maximum(left, 0.01))
+    return np.maximum(found, 0)
+
+
+def write_constants():
+    """Fit and write served_constants.csv: time besides the kernels for each layer and each sequence [s]."""
+    points = served_points(matched=True)
+    layers = np.array([len(config.load(str(model)).blocks) for model in points["model"]])
+    sequences, rows = np.ceil(points["concurrency"] / points["dp"]), []
+    besides = np.array([engine_seconds(str(e), n, s) for e, n, s in zip(points["framework"], layers, sequences, strict=True)])
+    missing = points["tpot"] - (points["modelled"] - besides)  # the kernels alone
+    for engine, models in NAMED.items():
+        here = (points["framework"] == engine) & np.isin(points["model"], models)
+        columns = np.column_stack([layers, sequences])[here]
+        layer, sequence = least_deviation(columns, missing[here], 1 / points["tpot"][here])
+        rows.append((engine, f"{layer:.3g}", f"{sequence:.3g}", "s", int(here.sum()), " ".join(models)))
+    with open(DATA / "served_constants.csv", "w", newline="", encoding="utf-8") as handle:
+        header = ("engine", "layer", "sequence", "unit", "points", "models")
+        csv.writer(handle, lineterminator="\n").writerows([header, *rows])
+
+
+def named(points):
+    """True where a point's model is one of those that the constants of its engine were fitted on."""
+    pairs = zip(points["framework"].tolist(), points["model"].tolist(), strict=True)
+    return np.array([model in NAMED[engine] for engine, model in pairs])
+
+
 def write_intervals(points):
     """Write intervals.csv."""
     rows = []
@@ -142,6 +184,8 @@ def main(with_intervals):
     every = common(points)
     for tool in TOOLS:
         print(f"{tool:16}", text(summary(ratio(points, tool)[every])))
+    for title, chosen in (("models of the constants", named(points)), ("other models", ~named(points))):
+        print(f"{title:24}", text(summary(ratio(points)[every & chosen])))
     for title, values in groups(points).items():
         print()
         for value in np.unique(values):
@@ -159,5 +203,7 @@ def text(row):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--constants", action="store_true", help="fit and write served_constants.csv, and no more")
     parser.add_argument("--intervals", action="store_true", help="write intervals.csv")
-    main(parser.parse_args().intervals)
+    arguments = parser.parse_args()
+    write_constants() if arguments.constants else main(arguments.intervals)

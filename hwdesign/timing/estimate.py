@@ -49,7 +49,7 @@ from hwdesign.models.steps import (
 )
 from hwdesign.timing.clock import EXPERT_ENGINES, Clock
 from hwdesign.timing.energy import StepEnergy
-from hwdesign.timing.intervals import interval_factors
+from hwdesign.timing.intervals import engine_seconds, interval_factors
 from hwdesign.timing.one_step import OneStep
 from hwdesign.timing.spent import Kept, Part
 
@@ -149,14 +149,19 @@ class Breakdown:
     @property
     def interval(self):
         """Where the middle 80 % of the engine's served points lay around such a decode step [s], as
-        (least, most); None for prefill, which was not compared, and for the plain bound.
+        (least, most), with what the engine takes besides the kernels; None for prefill, which was
+        not compared, and for the plain bound.
         """
         if self.ideal or self.engine is None or self.joules is None:
             return None
         factors = interval_factors(self.engine.name)
-        if factors is None or np.any(np.asarray(self.joules.load[2]) != 1):
+        batch, _, new = self.joules.load
+        if factors is None or np.any(np.asarray(new) != 1):
             return None
-        return tuple(scalar_or_array(self.seconds * factor) for factor in factors)
+        sequences = np.ceil(np.asarray(batch) / self.joules.plans[0].dp)
+        layers = len(self.joules.timer.model.blocks)
+        served = self.seconds + engine_seconds(self.engine.name, layers, sequences)
+        return tuple(scalar_or_array(served * factor) for factor in factors)
 
     def share(self, term):
         """Share of a term in the time [dimensionless]."""

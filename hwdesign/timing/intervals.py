@@ -1,4 +1,6 @@
-"""How far served times lay from modelled ones: the interval that goes with a modelled step."""
+"""What served times say beside the kernels: what an engine takes besides, and how far served times
+lie from modelled ones.
+"""
 
 import csv
 import functools
@@ -8,11 +10,49 @@ INTERVAL_SHARE = 0.8  # of the served times that an interval is to hold
 
 
 @functools.cache
-def _factors():
-    """{engine: (low, high)} of `data/intervals.csv`."""
-    text = resources.files("hwdesign.timing").joinpath("data", "intervals.csv")
-    rows = csv.DictReader(text.read_text(encoding="utf-8").splitlines())
-    return {row["engine"]: (float(row["low"]), float(row["high"])) for row in rows}
+def _rows(name):
+    """{engine: row} of a file of served constants."""
+    text = resources.files("hwdesign.timing").joinpath("data", name).read_text(encoding="utf-8")
+    return {row["engine"]: row for row in csv.DictReader(text.splitlines())}
+
+
+def engine_seconds(engine, layers, sequences):
+    """Time that an engine takes in a decode step besides the kernels that are modelled.
+
+    Parameters
+    ----------
+    engine : str
+        "vllm", "sglang" or "trtllm".
+    layers : int
+        Layers of the model.
+    sequences : array_like of float
+        Sequences of one data-parallel group.
+
+    Returns
+    -------
+    float or ndarray of float
+        Time [s]; 0 for an engine without served points.
+
+    Raises
+    ------
+    Nothing.
+
+    Notes
+    -----
+    Source: two constants an engine, the only ones of the model that were fitted on served points:
+    `hwdesign/timing/data/served_constants.csv`, written by `scripts/exam.py --constants`, names the
+    models. What nobody timed: the kernels between those of a layer, with their gaps, and the host's
+    work for each sequence.
+
+    Examples
+    --------
+    >>> bool(0 < engine_seconds("vllm", 80, 1) < 1e-3)
+    True
+    """
+    row = _rows("served_constants.csv").get(engine)
+    if row is None:
+        return 0.0
+    return float(row["layer"]) * layers + float(row["sequence"]) * sequences
 
 
 def interval_factors(engine):
@@ -45,4 +85,5 @@ def interval_factors(engine):
     >>> low < 1 < high
     True
     """
-    return _factors().get(engine)
+    row = _rows("intervals.csv").get(engine)
+    return None if row is None else (float(row["low"]), float(row["high"]))

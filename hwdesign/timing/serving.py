@@ -3,8 +3,15 @@
 import numpy as np
 
 from hwdesign._check import dims, scalar_or_array
+from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.steps import same_gpus
 from hwdesign.timing.estimate import ENGINE, decode_step, prefill_step
+from hwdesign.timing.intervals import engine_seconds
+
+# Engines whose steps hold both decoding sequences and pieces of prompts, so that both share what
+# the matrices cost. SGLang does it on request (--enable-mixed-chunk) and prefills in steps between.
+MIXED = ("vllm", "trtllm")
+SHARED_TERMS = ("projections", "ffn", "experts", "communication", "small kernels")
 
 
 def time_per_output_token(
@@ -23,10 +30,11 @@ def time_per_output_token(
     """Mean time between two tokens of a sequence on a server that also prefills: a decode step and
     its share of prefill.
 
-    ``decode(context = input + output / 2)
-    + (concurrency - 1) / output_tokens * prefill(input_tokens)``:
-    while a sequence is decoded, every other sequence in flight is replaced once, so each step
-    carries that share of one prompt.
+    While a sequence is decoded, every other sequence in flight is replaced once, so each step
+    carries ``(concurrency - 1) / output_tokens`` of a prompt. vLLM and TensorRT-LLM run a prompt in
+    one step with the sequences that decode, and the matrices are read for both; in SGLang it is a
+    step of its own. The decode step sees ``input + output / 2`` tokens; what the engine takes
+    besides its kernels is added.
 
     Parameters
     ----------
@@ -59,8 +67,8 @@ def time_per_output_token(
 
     Notes
     -----
-    Source: steady state of continuous batching with closed-loop users. Not modelled: the scheduler,
-    queueing, the host.
+    Source: steady state of continuous batching with closed-loop users; `engine_seconds` for the
+    engine's part. Not modelled: queueing.
 
     Examples
     --------
@@ -90,7 +98,17 @@ def time_per_output_token(
         context=np.ceil(input_tokens + output_tokens / 2),
         **plans,
     )
-    prefill = prefill_step(model, device, recipe, batch=group, context=input_tokens, **plans)
-    return scalar_or_array(
-        decode.seconds + (concurrency - 1) / output_tokens * prefill.seconds / group
-    )  # a prompt for each group
+    prompt = {"batch": group, **plans}
+    alone = prefill_step(model, device, recipe, context=input_tokens, **prompt)
+    prompts = (concurrency - 1) / output_tokens / group  # that each group takes in a step
+    name, layers = as_engine(engine).name, len(model.blocks)
+    step = decode.seconds + engine_seconds(name, layers, full / group)
+    if name not in MIXED or attention.pp > 1:
+        return scalar_or_array(step + prompts * alone.seconds)
+    many = np.maximum(prompts, 1)
+    tokens = np.ceil(many * input_tokens + full / group)
+    joined = prefill_step(model, device, recipe, context=tokens, **prompt)
+    added = many * alone.terms["attention"] + sum(
+        joined.terms[name] - decode.terms[name] for name in SHARED_TERMS
+    )
+    return scalar_or_array(step + np.minimum(prompts, 1) * np.maximum(added, 0))
