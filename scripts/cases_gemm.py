@@ -4,7 +4,8 @@ Left out, with the reason in `LEFT_OUT` and `EAGER`: what was timed on weights t
 TensorRT-LLM's FP8 rows find the scale of the activations anew at each call and then quantize them in a kernel of their own. No
 served checkpoint in FP8 per tensor asks for the first, its scales are static; and with static scales the engine quantizes inside
 the kernel before (norm, all-reduce with norm, activation, attention). Its tables `computescale` and `scale_matrix` say how long
-both take, and they are subtracted.
+both take, and they are subtracted. Its module of Qwen3 has plain norms (tensorrt_llm/_torch/models/modeling_qwen3.py, commit
+010bb95fbad3, read 2026-12-01): the constants labelled `trtllm-plain` keep the quantization.
 """
 
 import numpy as np
@@ -18,6 +19,7 @@ from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 OPERATIONS = ("gemm",)
 FORMATS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 SHAPE = ("gemm_dtype", "n", "k")
+PLAIN = "trtllm-plain"  # of models whose module fuses no quantization
 LEAST = 512  # outputs and inputs from which on a GEMM is calibrated [element]
 
 # vLLM's collector leaves BF16 weights as they are allocated and fills FP8 ones with 0.01 (collector/vllm/collect_gemm.py of
@@ -42,16 +44,16 @@ GEMM_QUANTIZED = GEMM | {"chain": (5e-10, 1e-11, 3e-9), "quantize": (0.6, 0.05, 
 
 def gemm_rows(source, device, precision, framework):
     """Rows of one slice; none where it is left out."""
-    framework, upto = SERVED_VERSIONS.get(framework, (framework, None))
+    framework, upto = SERVED_VERSIONS.get(framework, ("trtllm" if framework == PLAIN else framework, None))
     left_out = (framework, precision) in LEFT_OUT or precision == "nvfp4" and "fp4" not in as_device(device).dense_peak
     wanted = {"gemm_dtype": FORMATS[precision] if not left_out else ""}
     return source.rows(device, "gemm", "gemm", framework, SHAPE, wanted, EAGER.get((framework, precision), ()), upto)
 
 
-def quantization_seconds(source, device, m, k):
+def quantization_seconds(source, device, m, k, tables=("computescale", "scale_matrix")):
     """Time that TensorRT-LLM takes to find the scale of activations of m x k and to quantize them [s]; NaN where not timed."""
     total = np.zeros(len(m))
-    for table in ("computescale", "scale_matrix"):
+    for table in tables:
         rows = source.rows(device, "quantize", table, "trtllm", ("m", "k"))
         known = dict(zip(zip(rows["m"].tolist(), rows["k"].tolist(), strict=True), rows["latency"].tolist(), strict=True))
         total += np.array([known.get(key, np.nan) for key in zip(m.tolist(), k.tolist(), strict=True)]) * 1e-3
@@ -70,6 +72,8 @@ def gemm_case(source, device, precision, framework):
     seconds, quantized = rows["latency"] * 1e-3, recipe.activations.bytes < 2
     if (framework, precision) == ("trtllm", "fp8"):
         seconds, quantized = seconds - quantization_seconds(source, device, m, k), False
+    if framework == PLAIN:
+        seconds = seconds - quantization_seconds(source, device, m, k, ("computescale",))
     keep = (n >= LEAST) & (k >= LEAST) & (seconds > 0)
     m, n, k, seconds = (x[keep].astype(float) for x in (m, n, k, seconds))
     large = (m >= 256) & (n >= 1024) & (k >= 1024)
@@ -108,3 +112,5 @@ def cases(source):
                         continue
                 if case:
                     yield case
+        if as_device(device).dense_peak.get("fp8"):
+            yield gemm_case(source, device, "fp8", PLAIN)

@@ -36,6 +36,8 @@ KEY = (*GROUP, *LOAD, "speculative")
 # their FP8 checkpoints carry scales of 128 x 128 blocks, whatever the point's column says
 BLOCKWISE = ("deepseek", "qwen3-235b", "minimax", "qwen3.5", "glm-5")
 OWN = ("gpt-oss", "int4")  # a model or a format whose checkpoint names its recipe
+# whose module in TensorRT-LLM fuses no quantization (modeling_qwen3.py, commit 010bb95fbad3)
+PLAIN = ("qwen3-32b",)
 OUTPUT_NARROW = "attention but its output"  # what such a checkpoint leaves in BF16
 # share of a request's life before its first token, above which its sequences in flight are not its
 # concurrency
@@ -188,13 +190,16 @@ def served_plans(row):
 
 
 @functools.cache
-def engine_of_then(name):
-    """The engine in the kernels of the versions that the sample ran, the newest of April 2026.
+def engine_of_then(name, model):
+    """The engine in the kernels of the versions that the sample ran, the newest of April 2026; in
+    TensorRT-LLM a model of `PLAIN` is quantized in kernels apart.
 
-    >>> engine_of_then("vllm").tables
+    >>> engine_of_then("vllm", "qwen3-32b").tables
     'vllm-2026-04'
     """
-    return replace(as_engine(name), tables=f"{as_engine(name).name}-2026-04")
+    engine = as_engine(name)
+    plain = engine.name == "trtllm" and model.startswith(PLAIN)
+    return replace(engine, tables=f"{engine.name}-{'plain' if plain else '2026-04'}")
 
 
 def served_checkpoint(model, wide):
@@ -349,7 +354,7 @@ def _modelled(rows):
             attention=attention,
             ffn=ffn,
             wide=wide,
-            engine=engine_of_then(framework),
+            engine=engine_of_then(framework, model),
         )
     return seconds
 
