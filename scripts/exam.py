@@ -103,24 +103,26 @@ def spread(log_ratio, models, share=INTERVAL):
     return tuple(np.interp([(1 - share) / 2, (1 + share) / 2], rank, log_ratio[order]).tolist())
 
 
-def engine_intervals(points):
-    """{engine: (low, high)} of published over modelled times [dimensionless]."""
-    log_ratio, found = -np.log1p(ratio(points)), {}
-    for engine in np.unique(points["framework"]):
-        here = points["framework"] == engine
-        found[str(engine)] = np.exp(spread(log_ratio[here], points["model"][here]))
-    return found
+def runs(points):
+    """Which engine ran which model, as one text a point."""
+    return np.array([f"{e} {m}" for e, m in zip(points["framework"].tolist(), points["model"].tolist(), strict=True)])
+
+
+def interval(points):
+    """Least and most of published over modelled times [dimensionless], each run of a model in an engine counting the same.
+
+    One for all engines: those of one engine's other models hold 66 to 95 % of a model's points, these 84 to 86 %.
+    """
+    return np.exp(spread(-np.log1p(ratio(points)), runs(points)))
 
 
 def left_out_coverage(points):
-    """{engine: share} of the points that lie in intervals from the other models of the engine."""
-    log_ratio, inside = -np.log1p(ratio(points)), np.zeros(len(points["tpot"]), bool)
-    for engine in np.unique(points["framework"]):
-        here = points["framework"] == engine
-        for model in np.unique(points["model"][here]):
-            others, own = here & (points["model"] != model), here & (points["model"] == model)
-            low, high = spread(log_ratio[others], points["model"][others])
-            inside[own] = (log_ratio[own] >= low) & (log_ratio[own] <= high)
+    """{engine: share} of the points that lie in the interval from all other models."""
+    log_ratio, inside, groups = -np.log1p(ratio(points)), np.zeros(len(points["tpot"]), bool), runs(points)
+    for model in np.unique(points["model"]):
+        own = points["model"] == model
+        low, high = spread(log_ratio[~own], groups[~own])
+        inside[own] = (log_ratio[own] >= low) & (log_ratio[own] <= high)
     return {str(e): float(inside[points["framework"] == e].mean()) for e in np.unique(points["framework"])}
 
 
@@ -170,13 +172,10 @@ def named(points):
 
 def write_intervals(points):
     """Write intervals.csv."""
-    rows = []
-    for engine, (low, high) in engine_intervals(points).items():
-        here = points["framework"] == engine
-        models = " ".join(sorted(set(points["model"][here].tolist())))
-        rows.append((engine, f"{low:.3f}", f"{high:.3f}", int(here.sum()), models))
+    low, high = interval(points)
+    rows = [(f"{low:.3f}", f"{high:.3f}", len(points["tpot"]), len(set(points["model"].tolist())))]
     with open(DATA / "intervals.csv", "w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle, lineterminator="\n").writerows([("engine", "low", "high", "points", "models"), *rows])
+        csv.writer(handle, lineterminator="\n").writerows([("low", "high", "points", "models"), *rows])
 
 
 def main(with_intervals):

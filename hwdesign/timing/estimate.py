@@ -47,7 +47,7 @@ from hwdesign.models.steps import (
     feed_forward_part,
     same_gpus,
 )
-from hwdesign.timing.clock import EXPERT_ENGINES, Clock
+from hwdesign.timing.clock import EXPERT_ENGINES, Clock, Timed
 from hwdesign.timing.energy import StepEnergy
 from hwdesign.timing.intervals import engine_seconds, interval_factors
 from hwdesign.timing.one_step import OneStep
@@ -148,20 +148,19 @@ class Breakdown:
 
     @property
     def interval(self):
-        """Where the middle 80 % of the engine's served points lay around such a decode step [s], as
-        (least, most), with what the engine takes besides the kernels; None for prefill, which was
-        not compared, and for the plain bound.
+        """Where the middle 80 % of served points lay around modelled decode steps [s], as (least,
+        most), with what the engine takes besides the kernels; None for prefill, which was not
+        compared, and for the plain bound.
         """
         if self.ideal or self.engine is None or self.joules is None:
             return None
-        factors = interval_factors(self.engine.name)
         batch, _, new = self.joules.load
-        if factors is None or np.any(np.asarray(new) != 1):
+        if np.any(np.asarray(new) != 1):
             return None
         sequences = np.ceil(np.asarray(batch) / self.joules.plans[0].dp)
         layers = len(self.joules.timer.model.blocks)
         served = self.seconds + engine_seconds(self.engine.name, layers, sequences)
-        return tuple(scalar_or_array(served * factor) for factor in factors)
+        return tuple(scalar_or_array(served * factor) for factor in interval_factors())
 
     def share(self, term):
         """Share of a term in the time [dimensionless]."""
@@ -765,7 +764,7 @@ class _StepTimer:
         return run
 
     def _feed_forward(self, load, plan, attention):
-        return self.part(self.feed_forward_step(load, plan, attention))
+        return self.part(self.feed_forward_step(load, plan, attention), beside=self.beside(plan))
 
     def feed_forward_step(self, load, plan, attention):
         """The feed-forward part's operations."""
@@ -773,16 +772,31 @@ class _StepTimer:
         sizes = {"batch": np.ceil(batch / plan.pp), "context": context, "new_tokens": new}
         return feed_forward_part(self.model, plan, attention.dp, **sizes)
 
-    def part(self, done, apart=(), small=True):
+    def beside(self, plan):
+        """Whether shared experts run in the kernel of the routed ones: in SGLang they are one more
+        expert, unless experts are spread (deepseek_v2.py, determine_num_fused_shared_experts).
+        """
+        return self.engine.name == "sglang" and plan.ep == 1
+
+    def _beside(self, gemm, recipe):
+        """Time of a shared expert that is one more expert: its bytes and operations alone."""
+        timed = self.clock.gemm(gemm, recipe)
+        bound = self.clock.bound(gemm.flops, gemm.bytes(recipe), recipe.math)
+        return Timed(np.minimum(bound.seconds, timed.seconds), timed.notes)
+
+    def part(self, done, apart=(), small=True, beside=False):
         """What a part of a step takes and holds, as a `Part`; `apart`, what is said of scores that
-        are timed by themselves, as small kernels may be, too.
+        are timed by themselves, as small kernels may be, too; `beside`, see there.
         """
         clock, routed = self.clock, self.formats["experts"]
         spent = Part()
         for gemm in _multiplied_at_once(done.gemms):
             if gemm.part != "experts" or clock.ideal:
+                timed = clock.gemm
+                if beside and gemm.part == "shared experts" and not clock.ideal:
+                    timed = self._beside
                 for recipe, share in self.formats[gemm.part]:
-                    spent.add(TERM_OF[gemm.part], clock.gemm(gemm, recipe), share)
+                    spent.add(TERM_OF[gemm.part], timed(gemm, recipe), share)
         self.score(spent, done.work)
         spent.note(apart)
         for scan in done.scans:

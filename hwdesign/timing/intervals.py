@@ -11,9 +11,9 @@ INTERVAL_SHARE = 0.8  # of the served times that an interval is to hold
 
 @functools.cache
 def _rows(name):
-    """{engine: row} of a file of served constants."""
+    """Rows of a file of the served points' constants."""
     text = resources.files("hwdesign.timing").joinpath("data", name).read_text(encoding="utf-8")
-    return {row["engine"]: row for row in csv.DictReader(text.splitlines())}
+    return tuple(csv.DictReader(text.splitlines()))
 
 
 def engine_seconds(engine, layers, sequences):
@@ -49,25 +49,20 @@ def engine_seconds(engine, layers, sequences):
     >>> bool(0 < engine_seconds("vllm", 80, 1) < 1e-3)
     True
     """
-    row = _rows("served_constants.csv").get(engine)
-    if row is None:
-        return 0.0
-    return float(row["layer"]) * layers + float(row["sequence"]) * sequences
+    for row in _rows("served_constants.csv"):
+        if row["engine"] == engine:
+            return float(row["layer"]) * layers + float(row["sequence"]) * sequences
+    return 0.0 * sequences
 
 
-def interval_factors(engine):
+def interval_factors():
     """Least and most that a served time was of the modelled one, for the middle 80 % of the
-    published points of an engine.
-
-    Parameters
-    ----------
-    engine : str
-        "vllm", "sglang" or "trtllm".
+    published points.
 
     Returns
     -------
-    tuple of float, or None
-        Factors on a modelled time [dimensionless]; None for an engine without served points.
+    tuple of float
+        Factors on a modelled time [dimensionless].
 
     Raises
     ------
@@ -76,14 +71,15 @@ def interval_factors(engine):
     Notes
     -----
     Source: `hwdesign/timing/data/intervals.csv`, written by `scripts/exam.py`: quantiles of
-    published over modelled times per output token, each model counting as much as another. How
-    often such an interval holds the points of a model that it has not seen is on the page Exam.
+    published over modelled times per output token, each run of a model in an engine counting the
+    same. How often such an interval holds the points of a model that it has not seen is on the page
+    Exam.
 
     Examples
     --------
-    >>> low, high = interval_factors("vllm")
+    >>> low, high = interval_factors()
     >>> low < 1 < high
     True
     """
-    row = _rows("intervals.csv").get(engine)
-    return None if row is None else (float(row["low"]), float(row["high"]))
+    (row,) = _rows("intervals.csv")
+    return float(row["low"]), float(row["high"])

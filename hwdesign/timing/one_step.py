@@ -259,7 +259,9 @@ class OneStep:
             outer = outer + Step(small_kernels=run.beside[0], small_elements=run.beside[1])
         if _spans(outer) or _spans(inner):
             raise ValueError("more than the scores depends on the context")
-        spent = timer.part(outer, known.said, not known.chooses).joined(timer.part(inner))
+        spent = timer.part(outer, known.said, not known.chooses).joined(
+            timer.part(inner, beside=timer.beside(known.ffn))
+        )
         timer.forget()
         more = (timer.stream(batches, ONE, known.attention), outer.small_kernels)
         return spent.rows(len(batches), *more, outer.small_elements), spent.notes
