@@ -41,10 +41,10 @@ def keys(rows):
     return [",".join(parts) for parts in zip(*columns, strict=True)]
 
 
-def peers_answers(name="peers.csv"):
-    """{tool: {key: seconds}} of the stored answers; a point that a tool did not answer is absent."""
+def named_answers(path=DATA / "peers.csv"):
+    """{tool: {key: seconds}} of a file of answers; a point that a tool did not answer is absent."""
     found = {tool: {} for tool in PEERS}
-    with open(DATA / name, newline="", encoding="utf-8") as handle:
+    with open(path, newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
             key = ",".join(f"{float(row[n] or 'nan'):g}" if n in NUMBERS else row[n] for n in KEY)
             for tool in PEERS:
@@ -56,7 +56,7 @@ def peers_answers(name="peers.csv"):
 def exam_points(**equal):
     """Matched points with the answer of each tool [s]: `served_points`, and a column for each tool, NaN where it has none."""
     points = served_points(matched=True, **equal)
-    answers = peers_answers()
+    answers = named_answers()
     names = keys(points)
     points[OURS] = points["modelled"]
     for tool in PEERS:

@@ -21,7 +21,11 @@ COLUMNS = (*KEY, *MEANS, "asked_cache")
 
 def exam_points(**equal):
     """Rows of the list, sorted; numbers as int, "" where a dense model has no plan of experts."""
-    points = served_points(matched=True, **equal)
+    return point_rows(served_points(matched=True, **equal))
+
+
+def point_rows(points):
+    """Rows of a list of points, sorted."""
     columns = [points[name].tolist() for name in KEY] + [values.tolist() for values in mean_lengths(points).values()]
     rows = {tuple(x if isinstance(x, str) else whole(x) for x in row) for row in zip(*columns, strict=True)}
     return [(*row, asked_cache(dict(zip(KEY, row, strict=False)))) for row in sorted(rows, key=in_order)]

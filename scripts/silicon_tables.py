@@ -227,6 +227,8 @@ SERVED = {
     "MiniMaxAI/MiniMax-M2.5": "minimax-m2.5",
     "moonshotai/Kimi-K2.5": "kimi-k2.5",
 }
+# Models that judge: their points are read once, by `blind.py`, after all else is fixed.
+BLIND = {"Qwen/Qwen3.5-397B-A17B": "qwen3.5-397b-a17b", "zhipuai/GLM-5": "glm-5"}
 DENSE = ("llama-3.1-70b", "llama-3.1-8b", "qwen3-32b")
 OPTIONS = Path(__file__).parents[1] / "hwdesign" / "timing" / "data" / "served_options.csv"
 WIDE = ("attention", "mamba", "ffn", "shared experts")  # parts that a checkpoint may leave in BF16
@@ -270,6 +272,8 @@ SPECULATIVE = (
     ("unknown", {"framework": "trtllm", "version": "1.1.0rc2.post2", "taken_on": "2026-01-28", "model": "deepseek-r1"}),
     ("mtp", {"framework": "sglang", "version": "0.5.9", "device": "B200", "precision": "fp8", "tp": 8}),
     ("unknown", {"model": "deepseek-r1", "framework": "trtllm", "version": "1.3.0rc1"}),
+    # Qwen3.5: the recipe of 2026-03-20 with MTP is the only one of this image on four GPUs without expert parallelism
+    ("mtp", {"model": "qwen3.5-397b-a17b", "device": "B200", "precision": "fp8", "version": "0.5.9", "tp": 4, "moe_ep": 1}),
 )
 DISAGGREGATED = ("GB200", "GB300", "B300")  # for R1 and Llama; only the dump says how many workers there were, and not on B300
 WORKER = {"workers": "num_workers", "tp": "tp_size", "dp": "attention_dp_size", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size"}
@@ -285,7 +289,7 @@ def serving_point(row):
     """What the columns and the source of a row say about itself: model, device, engine, formats, load and times [s]."""
     text = row["silicon_data_source"]
     concurrency, taken = (re.search(rf"{name}=([0-9-]{{1,10}})", text) for name in ("silicon_concurrency", "measured"))
-    what = [SERVED[row["model_path"]], SYSTEMS[row["system"]], row["backend"], row["backend_version"]]
+    what = [(SERVED | BLIND)[row["model_path"]], SYSTEMS[row["system"]], row["backend"], row["backend_version"]]
     what += [row[name] or "bf16" for name in ("gemm_quant_mode", "moe_quant_mode")]
     seconds = [f"{float(row[name]) * 1e-3:.6g}" for name in ("silicon_ttft_ms", "silicon_tpot_ms")]
     load = {"input_tokens": row["isl"], "output_tokens": row["osl"], "concurrency": concurrency[1] if concurrency else ""}
@@ -411,12 +415,23 @@ def disaggregated_row(row):
     return point | {"speculative": "unknown" if (row["backend"], point["taken_on"]) == ("trtllm", "2025-12-19") else ""}
 
 
-def serving_rows(archive):
-    """Rows of the serving sample whose model's config ships, and the times [s] that the dump repeats."""
+def serving_rows(archive, models=SERVED):
+    """Rows of the serving sample of these models, and the times [s] that the dump repeats."""
     rows = [
-        row for row in csv.DictReader(io.TextIOWrapper(archive.open(SAMPLE), encoding="utf-8")) if row["model_path"] in SERVED
+        row for row in csv.DictReader(io.TextIOWrapper(archive.open(SAMPLE), encoding="utf-8")) if row["model_path"] in models
     ]
     return rows, {serving_point(row)["tpot"] for row in rows if row["silicon_data_source"].startswith(DUMP)}
+
+
+def serving_points(archive, models=SERVED):
+    """The aggregated serving points of these models by name."""
+    rows, dumped = serving_rows(archive, models)
+    known = read_options()
+    return [
+        point | {"speculative": speculative(point, dumped, row["silicon_data_source"])}
+        for row in rows
+        if row["mode"] == "agg" and (point := serving_row(row, known))
+    ]
 
 
 def write_serving(out, name, columns, points):
@@ -432,13 +447,8 @@ def write_serving(out, name, columns, points):
 
 def extract_serving(archive, out):
     """Write the serving points of models whose config ships, aggregated and not; returns their rows of `tables.csv`."""
-    rows, dumped = serving_rows(archive)
-    known = read_options()
-    points = [
-        point | {"speculative": speculative(point, dumped, row["silicon_data_source"])}
-        for row in rows
-        if row["mode"] == "agg" and (point := serving_row(row, known))
-    ]
+    rows, _ = serving_rows(archive)
+    points = serving_points(archive)
     apart = [
         row
         for row in rows

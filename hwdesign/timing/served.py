@@ -309,8 +309,38 @@ def _values(column, value):
 
 @functools.cache
 def _points():
-    """All points, merged, modelled and matched."""
-    rows, groups = measurements("serving"), {}
+    return compared(measurements("serving"))
+
+
+def compared(rows):
+    """Serving points merged, modelled and matched, as `served_points` says.
+
+    Parameters
+    ----------
+    rows : dict of str to ndarray
+        Columns as of `measurements("serving")`, times in [s].
+
+    Returns
+    -------
+    dict of str to ndarray, shape (points,)
+        Columns as of `served_points`.
+
+    Raises
+    ------
+    ValueError
+        If a plan, a model or a format is refused.
+
+    Notes
+    -----
+    Source: the rule of `served_points`.
+
+    Examples
+    --------
+    >>> rows = measurements("serving", "H100_SXM", model="llama-3.1-70b", tp=2, concurrency=4)
+    >>> set(compared(rows)["runs"].tolist())
+    {1}
+    """
+    groups = {}
     for i, key in enumerate(zip(*(rows[name].tolist() for name in KEY), strict=True)):
         groups.setdefault(str(key), []).append(i)
     first, runs = (
