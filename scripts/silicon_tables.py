@@ -362,6 +362,13 @@ def read_options():
         return list(csv.DictReader(handle))
 
 
+def named_version(version, text):
+    """Whether a text of versions names one, perhaps by its beginning."""
+    if not version:
+        return "none named" in text
+    return any(version.startswith(word) or word.startswith(version) for word in re.split(r"[ ,]+", text) if word)
+
+
 def options(point, known):
     """Cache and parts left in BF16 of a point, from `read_options`; "" where nobody told."""
     precision = point["precision"].removesuffix("_wo")
@@ -371,13 +378,14 @@ def options(point, known):
         if all(point[name] in row[name].split() for name in ("model", "device", "framework"))
         and precision in row["precision"].split()
     ]
-    version = point["version"] or "none named"
-    exact = [row for row in rows if version in row["version"]] or rows
+    exact = [row for row in rows if named_version(point["version"], row["version"])] or rows
     found = {(row["cache"], row["wide"]) for row in exact}
     if len(found) > 1:
-        raise ValueError(f"two options fit {point}: {found}")
+        what = {name: point[name] for name in SERVED_WHAT}
+        raise ValueError(f"two options fit {what}: {found}")
     cache, wide = found.pop() if found else ("", "")
-    own = [part for part in WIDE if part in re.sub(r"\(.*?\)", "", wide).split(", ")]
+    named = [part.strip() for part in re.sub(r"\(.*?\)", "", wide).split(",")]
+    own = [part for part in WIDE if part in named]
     if "output projection is NVFP4" in wide:
         own = ["attention but its output"]
     return {"cache": cache if cache in ("bf16", "fp8") else "", "wide": "; ".join(own)}
