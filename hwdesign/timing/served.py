@@ -210,7 +210,9 @@ def served_checkpoint(model, wide):
 
     >>> served_checkpoint("deepseek-r1", "attention; shared experts")[1]
     ['attention', 'shared experts']
-    >>> served_checkpoint("deepseek-r1", "attention but its output")[0].part_formats("attention")
+    >>> r1 = served_checkpoint("deepseek-r1", "attention but its output")[0]
+    >>> [(form.name, round(share, 2)) for form, share in r1.part_formats("attention")]
+    [('nvfp4', 0.63), ('bf16', 0.37)]
     """
     served = config.load(model)
     if wide != OUTPUT_NARROW:
@@ -281,7 +283,7 @@ def served_points(**equal):
     ...     (round(float(1 / t)), round(float(1 / m)))
     ...     for t, m in zip(points["tpot"], points["modelled"])
     ... ][0]  # tokens/s/user
-    (57, 58)
+    (57, 55)
     """
     rows = _points()
     keep = np.ones(len(rows["tpot"]), bool)
