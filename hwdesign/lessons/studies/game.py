@@ -404,7 +404,7 @@ def _fits(d):
 @functools.cache
 def _clock(recipe):
     """One clock a recipe, so that what designs have in common is timed once."""
-    return Clock(DEVICE, recipe)
+    return Clock(DEVICE, recipe, engine=as_engine(ENGINE))
 
 
 @functools.lru_cache(maxsize=1 << 15)
