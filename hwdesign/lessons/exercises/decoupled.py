@@ -628,8 +628,8 @@ def _text_design(model, gpus, context, speed):
         f"{context} tokens in the cache and "
         f'must get at least {speed} tokens/s. With `model = hw.Model.from_config("{model}")`, '
         "`sweep = hw.decode_sweep(model, "
-        f'"GB300", "nvfp4", batch=np.arange(1, 65), context={context}, gpus=({gpus},))` has '
-        "every layout for 1 to 64 users, and "
+        f'"GB300", "nvfp4", batch=np.arange(1, 65), context={context}, gpus=({gpus},), '
+        'engine="trtllm")` has every layout for 1 to 64 users, and '
         "`hw.best_steps(sweep, allowed)` gives the fastest one that fits, and its time, for "
         "each number of users; `allowed` says "
         'yes or no to each layout. `sweep["kinds"]` is "cache" where sequences are cut. How '
@@ -641,7 +641,13 @@ def _text_design(model, gpus, context, speed):
 @functools.cache
 def _sweep(model, gpus, context):
     return decode_sweep(
-        config.load(model), "GB300", "nvfp4", batch=USERS, context=context, gpus=(gpus,)
+        config.load(model),
+        "GB300",
+        "nvfp4",
+        batch=USERS,
+        context=context,
+        gpus=(gpus,),
+        engine="trtllm",
     )
 
 
