@@ -613,12 +613,12 @@ USERS = np.arange(1, 65)
 # No step, with as many users as can be served or one more, is within 2 % of the limit.
 _NUMBERS_5 = variants(
     "model gpus context speed",
-    ("deepseek-r1", 8, 1048576, 66),
-    ("deepseek-r1", 8, 524288, 78),
-    ("qwen3-235b-a22b", 8, 1048576, 54),
-    ("qwen3-235b-a22b", 16, 1048576, 68),
+    ("deepseek-r1", 8, 1048576, 75),
+    ("deepseek-r1", 8, 524288, 88),
+    ("qwen3-235b-a22b", 8, 1048576, 57),
+    ("qwen3-235b-a22b", 16, 1048576, 77),
     ("llama-3.1-70b", 16, 1048576, 66),
-    ("llama-3.1-70b", 8, 262144, 75),
+    ("llama-3.1-70b", 8, 262144, 77),
 )
 
 
