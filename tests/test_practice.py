@@ -95,7 +95,7 @@ def test_printed_questions_have_the_published_answers():
     sent = 64 * 32 * 264 * 3 / 4  # users, heads of a GPU, bytes of a head, what it does not keep
     assert practice.answer("7.3") == pytest.approx((sent / 1e3, 94 * (25 + sent / 50e3) / 1e3))
     assert practice.answer("7.4") == pytest.approx((240e6 / 192, 3 * 1048576 * 192 / 8e6 - 30))
-    assert practice.answer("7.5") == (2, 5)
+    assert practice.answer("7.5") == (2, 4)
     assert practice.answer("8.1") == pytest.approx((2.25 / 5.106, (0.734 - 0.507) / 5.106)) and practice.answer("8.1b") == "ok"
     assert practice.answer("8.2") == (19 * 8 * 128, 10 * 8 * 256, (20480 - 18944) * 3 * 3584 * 28)
     assert practice.answer("8.3") == pytest.approx((0.8 * 0.89 * 0.92, 0.72, 0.1))
@@ -819,9 +819,9 @@ def test_a_cut_pays_where_the_two_layers_cross():
 
 
 SERVED = {  # most users by tensor parallelism alone, without a cut, with any layout, and if exchanges took no time
-    ("deepseek-r1", 8, 1048576, 66): (1, (2, 5), (4, 7)), ("deepseek-r1", 8, 524288, 78): (1, (4, 6), (4, 9)),
-    ("qwen3-235b-a22b", 8, 1048576, 54): (3, (4, 5), (6, 6)), ("qwen3-235b-a22b", 16, 1048576, 68): (2, (4, 6), (8, 9)),
-    ("llama-3.1-70b", 16, 1048576, 66): (3, (4, 5), (6, 6)), ("llama-3.1-70b", 8, 262144, 75): (9, (9, 9), (11, 11)),
+    ("deepseek-r1", 8, 1048576, 75): (1, (2, 4), (2, 6)), ("deepseek-r1", 8, 524288, 88): (1, (4, 5), (4, 8)),
+    ("qwen3-235b-a22b", 8, 1048576, 57): (3, (4, 5), (6, 6)), ("qwen3-235b-a22b", 16, 1048576, 77): (1, (4, 5), (8, 8)),
+    ("llama-3.1-70b", 16, 1048576, 66): (3, (6, 6), (6, 7)), ("llama-3.1-70b", 8, 262144, 77): (10, (10, 10), (11, 11)),
 }  # fmt: skip
 
 

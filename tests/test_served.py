@@ -11,10 +11,11 @@ import pytest
 import hwdesign as hw
 from hwdesign.models import config
 from hwdesign.timing.formats import engine_formats
-from hwdesign.timing.served import KEY, mean_lengths, point_recipe, served_plans, served_points
+from hwdesign.timing.served import KEY, engine_of_then, mean_lengths, point_recipe, served_checkpoint, served_plans, served_points
 from hwdesign.timing.silicon import measurements, tables
 
 DATA = resources.files("hwdesign.timing").joinpath("data")
+INFERENCEX = {"llama-3.1-70b", "gpt-oss-120b", "deepseek-r1", "minimax-m2.5", "kimi-k2.5"}
 SHORT, LONG, PROMPT = (1024, 1024), (1024, 8192), (8192, 1024)  # tokens in and out
 
 
@@ -51,16 +52,18 @@ def test_points_with_multi_token_prediction_are_exactly_those_of_the_recipe(run)
     rows = records(device=device, model="deepseek-r1", precision="fp8", framework=framework, version=version, speculative="mtp")
     found = Counter((int(r["input_tokens"]), int(r["output_tokens"]), r["dp"], r["moe_ep"], r["concurrency"]) for r in rows)
     listed = {(*load, dp, ep, n) for load, plans in WITH_MTP[run].items() for dp, ep, many in plans for n in many}
-    assert set(found) == listed and set(found.values()) == {1} and len(listed) in (21, 24)
+    twice = {key for key, times in found.items() if times > 1}  # one run on two dates
+    assert set(found) == listed and len(listed) in (21, 24)
+    assert twice == ({(*LONG, 8, 8, 256)} if device == "H200" else set()) and len(rows) == len(listed) + len(twice)
     assert all(r["tp"] * r["dp"] == 8 for r in rows)
 
 
 def test_each_point_is_there_once_and_the_labels_count():
     rows = measurements("serving")
     every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
-    assert len(every) == len(set(map(str, every))) == 1496
-    assert Counter(rows["speculative"].tolist()) == {"": 1396, "mtp": 93, "unknown": 7}
-    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1"} and "deepseek-v3" not in rows["model"]
+    assert len(every) == len(set(map(str, every))) == 2530
+    assert Counter(rows["speculative"].tolist()) == {"": 2315, "mtp": 123, "unknown": 92}
+    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1", "minimax-m2.5", "kimi-k2.5"} and "deepseek-v3" not in rows["model"]
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post3"]) == {"mtp"}
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post2"]) == {""}
 
@@ -70,16 +73,18 @@ def test_one_key_with_and_without_prediction():
     rows = {r["speculative"]: r for r in rows if r["version"] > "1.2" and (r["input_tokens"], r["output_tokens"]) == SHORT}
     assert [round(1e3 * rows[label]["tpot"], 2) for label in ("", "mtp")] == [10.30, 5.38]
     assert rows[""]["tpot"] / rows["mtp"]["tpot"] == pytest.approx(1.91, abs=0.01)
-    both = served_points(model="deepseek-r1", device="B200", framework="sglang", precision="fp8", tp=8, concurrency=4)
+    both = served_points(model="deepseek-r1", device="B200", framework="sglang", precision="fp8", tp=8, moe_ep=1, concurrency=4)
     plain, fast = (sorted(both["tpot"][both["speculative"] == label]) for label in ("", "mtp"))
     assert len(plain) == len(fast) == 3 and all(np.array(fast) < 0.8 * np.array(plain))
 
 
 def test_repeated_points_are_one_with_their_median():
     rows, points = measurements("serving"), served_points()
-    assert points["runs"].sum() == len(rows["tpot"]) and len(points["tpot"]) == 1495
-    twice = {name: values[points["runs"] > 1].item() for name, values in points.items()}  # gpt-oss on H200, at two dates
-    assert twice["runs"] == 2 and twice["tpot"] == pytest.approx((18.2932e-3 + 18.4683e-3) / 2)
+    assert points["runs"].sum() == len(rows["tpot"]) and len(points["tpot"]) == 2276
+    assert Counter(points["runs"].tolist()) == {1: 2064, 2: 179, 3: 24, 4: 9}
+    i = int(np.argmax(points["runs"]))
+    same = np.all([rows[name].astype(str) == str(points[name][i]) for name in KEY], axis=0)
+    assert same.sum() == 4 and points["tpot"][i] == np.median(rows["tpot"][same])
     keys = list(zip(*(points[name].tolist() for name in KEY), strict=True))
     assert len(set(map(str, keys))) == len(keys)
 
@@ -88,7 +93,7 @@ def test_waiting_points_are_left_out():
     kind = {"model": "llama-3.1-70b", "device": "H200", "precision": "fp8", "tp": 1, "input_tokens": 8192}
     queued = served_points(**kind, concurrency=128)
     assert queued["ttft"] == pytest.approx([127.8], abs=0.05) and queued["waiting"] > 0.6 and not queued["matched"].any()
-    assert queued["modelled"].item() > 0.2 and queued["tpot"].item() < 0.1  # it decoded a batch that was far smaller
+    assert queued["modelled"].item() > 0.15 and queued["tpot"].item() < 0.1  # it decoded a batch that was far smaller
     assert served_points(**kind, concurrency=4)["matched"].all()
     points = served_points(matched=True)
     assert points["waiting"].max() <= 0.1 and set(points["speculative"]) == {""}
@@ -99,23 +104,23 @@ def test_waiting_points_are_left_out():
 def test_error_of_the_speed_of_a_user_on_the_matched_points():
     points = served_points(matched=True)
     error = points["tpot"] / points["modelled"] - 1  # of tokens/s/user
-    assert len(error) == 1219 and np.median(np.abs(error)) < 0.13 and abs(np.median(error)) < 0.05
-    assert np.mean(np.abs(error) < 0.3) > 0.88
+    assert len(error) == 1741 and np.median(np.abs(error)) < 0.10 and abs(np.median(error)) < 0.05
+    assert np.mean(np.abs(error) < 0.3) > 0.9
     for model in set(points["model"]):
-        assert np.median(np.abs(error[points["model"] == model])) < 0.2, model
+        assert np.median(np.abs(error[points["model"] == model])) < (0.25 if model == "qwen3-32b" else 0.15), model
     hidden = served_points(speculative="mtp")
-    assert np.median(hidden["tpot"] / hidden["modelled"] - 1) < -0.25  # taken for plain, it would look like a slow model
+    assert np.median(hidden["tpot"] / hidden["modelled"] - 1) < -0.22  # taken for plain, it would look like a slow model
 
 
 def test_lengths_are_the_mean_ones_where_the_benchmark_draws_them():
     kind = {"model": "llama-3.1-70b", "device": "H100_SXM", "tp": 2, "concurrency": 4}
     plan, model = hw.Plan(tp=2), config.load("llama-3.1-70b")
-    recipe = engine_formats(model, "H100_SXM", "vllm", recipe="fp8").recipe
+    recipe = engine_formats(model, "H100_SXM", "vllm", recipe="fp8", cache="fp8").recipe
     load = {"concurrency": 4, "input_tokens": 922, "output_tokens": 922}
-    by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan)
+    by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan, engine=engine_of_then("vllm"))
     assert served_points(**kind, input_tokens=1024, output_tokens=1024)["modelled"].item() == pytest.approx(float(by_hand))
     drawn = served_points(input_tokens=[1024, 8192], output_tokens=[1024, 8192])
-    assert set(drawn["model"]) == {"llama-3.1-70b", "gpt-oss-120b", "deepseek-r1"}  # the models of InferenceX
+    assert set(drawn["model"]) == INFERENCEX | {"qwen3-32b"}  # 15 points of another benchmark have such lengths, too
 
 
 def test_plans_and_formats_of_a_row():
@@ -155,16 +160,17 @@ def test_a_format_without_any_kernel_is_refused():
         engine_formats(config.load("gpt2"), "T4", "vllm", recipe="bf16")
 
 
-def point_case(points, i):
+def point_case(points, i, then=False):
     """What a user of the checker would ask about a serving point."""
     one = {name: values[i] for name, values in points.items()}
     attention, ffn = served_plans(one)
     prompt, answer = (int(values[i]) for values in mean_lengths(points).values())
     return hw.Case(
-        model=str(one["model"]),
+        model=served_checkpoint(str(one["model"]), str(one["wide"]))[0],
         device=str(one["device"]),
-        engine=str(one["framework"]),
-        recipe=point_recipe(str(one["model"]), str(one["precision"])),
+        engine=engine_of_then(str(one["framework"])) if then else str(one["framework"]),
+        recipe=point_recipe(str(one["model"]), str(one["precision"]), str(one["device"])),
+        cache=str(one["cache"]) or None,
         attention=attention,
         ffn=ffn,
         batch=int(one["concurrency"]),
@@ -179,10 +185,12 @@ def test_the_checker_agrees_with_the_matched_points():
     points = served_points(matched=True)
     told = np.array([point_case(points, i).token_seconds for i in range(len(points["tpot"]))])
     error = np.abs(told / points["tpot"] - 1)
-    assert len(error) == 1219 and np.median(error) < 0.12 and np.mean(error) < 0.15
+    assert len(error) == 1741 and np.median(error) < 0.11 and np.mean(error) < 0.15
     r1 = (points["model"] == "deepseek-r1") & (points["device"] == "H200")
     assert r1.sum() == 30 and np.median(error[r1]) < 0.20
-    assert told == pytest.approx(points["modelled"], rel=1e-9)
+    plain = [i for i, wide in enumerate(points["wide"]) if not wide or "but" in wide][::5]  # no parts that the checker cannot name
+    then = [point_case(points, i, then=True).token_seconds for i in plain]
+    assert len(plain) > 200 and then == pytest.approx(points["modelled"][plain], rel=1e-9)
 
 
 def test_r1_on_h200_is_what_servers_show():

@@ -65,7 +65,8 @@ def test_pairs_are_all_that_differ_in_one_choice(differ):
     """Against a plain search through all pairs of points."""
     points, pairs = hw.served_points(matched=True), served_pairs(differ)
     experts = {"moe_tp", "moe_ep"}
-    free = {"experts": experts, "plans": experts | {"tp", "dp"}, "precision": {"precision", "moe_precision"}}[differ]
+    formats = {"precision", "moe_precision", "wide"}
+    free = {"experts": experts, "plans": experts | {"tp", "dp"}, "precision": formats}[differ]
     gone = {"ttft", "tpot", "modelled", "waiting", "matched", "runs", "speculative"}
     text = {name: values.astype(str) for name, values in points.items() if name not in gone | free}
     gpus, count = points["tp"] * points["dp"], 0
@@ -86,15 +87,17 @@ def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
     gain = 1 - np.concatenate([each["modelled"] for each in pairs])
     shown = 1 - np.concatenate([each["published"] for each in pairs])
     sure = np.array([sure_gain(g) for g in gain])
-    assert len(gain) == 44 + 159 and 1 - sure.mean() <= 0.25
-    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.85, 0.23)
-    for each, differ, count in zip(pairs, ("plan", "format"), (17, 151), strict=True):
+    assert len(gain) == 72 + 219 and 1 - sure.mean() <= 0.27
+    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.93, 0.40)
+    below = [each["published"][1 - each["modelled"] >= SURE_GAIN - 0.01] < 1 for each in pairs]
+    assert min(each.mean() for each in below) < 0.8  # a per cent less, and one of the two kinds is right too rarely
+    for each, differ, count in zip(pairs, ("plan", "format"), (18, 196), strict=True):
         mine = (1 - each["modelled"]) >= SURE_GAIN
         assert mine.sum() == count and (each["published"][mine] < 1).mean() >= 0.8
         ratio = (1 - each["published"][mine]) / (1 - each["modelled"][mine])
         assert tuple(np.quantile(ratio, [0.25, 0.75]).round(2)) == SHOWN[differ]
         low, high = SHOWN[differ]
-        assert expected_gain(0.5, differ) == (0.5 * low, 0.5 * high)
+        assert expected_gain(0.5, differ) == (0.5 * low, 0.5 * high) and expected_gain(0.9, differ)[1] <= 1
         assert expected_gain(SURE_GAIN - 1e-9, differ) is None
 
 

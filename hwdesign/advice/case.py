@@ -25,6 +25,7 @@ from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.safe import visible
 from hwdesign.timing.estimate import ENGINE, decode_step, decode_steps
 from hwdesign.timing.formats import engine_formats
+from hwdesign.timing.intervals import interval_factors
 from hwdesign.timing.layouts import layouts
 from hwdesign.timing.serving import time_per_output_token
 
@@ -249,8 +250,19 @@ class Case:
             output_tokens=self.answer,
             attention=self.attention,
             ffn=self.ffn,
+            engine=self.engine,
         )
         return float(seconds)
+
+    @property
+    def token_interval(self):
+        """Where the middle 80 % of the engine's served points lay around such a `token_seconds` [s],
+        as (least, most); None where that is not known or the engine has no served points.
+        """
+        factors = interval_factors(self.engine.name)
+        if self.token_seconds is None or factors is None:
+            return None
+        return tuple(self.token_seconds * factor for factor in factors)
 
     @property
     def seconds(self):

@@ -192,7 +192,9 @@ class Report:
             "judged_guidelines": judged,
             "applicable_guidelines": applicable,
             "step_seconds": case.seconds,
+            **_interval("step", case.breakdown and case.breakdown.interval),
             "token_seconds": token,
+            **_interval("token", case.token_interval),
             "user_tokens_per_second": 1 / token if token else None,
             "gpu_tokens_per_second": case.batch / token / case.gpus if token else None,
             **_energy(case),
@@ -301,7 +303,7 @@ def _terms(case):
     """
     if case.breakdown is None:
         return []
-    load = {"batch": case.batch, "context": case.context}
+    load = {"batch": case.batch, "context": case.context, "engine": case.engine}
     plans = {"attention": case.attention, "ffn": case.ffn}
     terms = case.breakdown.terms
     bounds = term_bounds(terms, case.model, case.device, case.recipe, **load, **plans)
@@ -317,6 +319,12 @@ def _terms(case):
             }
         )
     return found
+
+
+def _interval(what, found):
+    """Least and most of a time on servers [s]; None where no server was compared."""
+    low, high = map(float, found) if found else (None, None)
+    return {f"{what}_low_seconds": low, f"{what}_high_seconds": high}
 
 
 def _energy(case):

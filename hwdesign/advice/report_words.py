@@ -98,11 +98,11 @@ def where(report):
         return []
     rows = [
         ("load", [load["load"] for load in loads]),
-        ("step", [fmt(load["step_seconds"], "s") for load in loads]),
+        ("step", [_served(load, "step") for load in loads]),
     ]
     if loads[0]["token_seconds"] is not None:
         rows += [
-            ("per token", [fmt(load["token_seconds"], "s") for load in loads]),
+            ("per token", [_served(load, "token") for load in loads]),
             ("tokens/s/user", [_three(load["user_tokens_per_second"]) for load in loads]),
             ("tokens/s/GPU", [_three(load["gpu_tokens_per_second"]) for load in loads]),
         ]
@@ -129,6 +129,17 @@ def _term(load, name, near):
                 told += f" at {100 * term['bound_seconds'] / term['seconds']:.0f} %"
             return told
     return "none"
+
+
+def _served(load, what):
+    """The time of a step or a token, and where the middle 80 % of servers lay around such a one."""
+    seconds = load[f"{what}_seconds"]
+    told, low = fmt(seconds, "s"), load[f"{what}_low_seconds"]
+    if low is None:
+        return told
+    number, _, _ = told.partition(" ")
+    ends = (end * float(number) / seconds for end in (low, load[f"{what}_high_seconds"]))
+    return f"{told} ({' to '.join(map(_three, ends))})"
 
 
 def _energy(load):

@@ -55,7 +55,7 @@ def term_bounds(terms, model, device, recipe, **load):
     recipe : str or Recipe
         Formats.
     **load
-        batch, context, attention and ffn, as for `decode_step`.
+        batch, context, attention, ffn and engine, as for `decode_step`.
 
     Returns
     -------

@@ -613,12 +613,12 @@ USERS = np.arange(1, 65)
 # No step, with as many users as can be served or one more, is within 2 % of the limit.
 _NUMBERS_5 = variants(
     "model gpus context speed",
-    ("deepseek-r1", 8, 1048576, 66),
-    ("deepseek-r1", 8, 524288, 78),
-    ("qwen3-235b-a22b", 8, 1048576, 54),
-    ("qwen3-235b-a22b", 16, 1048576, 68),
+    ("deepseek-r1", 8, 1048576, 75),
+    ("deepseek-r1", 8, 524288, 88),
+    ("qwen3-235b-a22b", 8, 1048576, 57),
+    ("qwen3-235b-a22b", 16, 1048576, 77),
     ("llama-3.1-70b", 16, 1048576, 66),
-    ("llama-3.1-70b", 8, 262144, 75),
+    ("llama-3.1-70b", 8, 262144, 77),
 )
 
 
@@ -628,8 +628,8 @@ def _text_design(model, gpus, context, speed):
         f"{context} tokens in the cache and "
         f'must get at least {speed} tokens/s. With `model = hw.Model.from_config("{model}")`, '
         "`sweep = hw.decode_sweep(model, "
-        f'"GB300", "nvfp4", batch=np.arange(1, 65), context={context}, gpus=({gpus},))` has '
-        "every layout for 1 to 64 users, and "
+        f'"GB300", "nvfp4", batch=np.arange(1, 65), context={context}, gpus=({gpus},), '
+        'engine="trtllm")` has every layout for 1 to 64 users, and '
         "`hw.best_steps(sweep, allowed)` gives the fastest one that fits, and its time, for "
         "each number of users; `allowed` says "
         'yes or no to each layout. `sweep["kinds"]` is "cache" where sequences are cut. How '
@@ -641,7 +641,13 @@ def _text_design(model, gpus, context, speed):
 @functools.cache
 def _sweep(model, gpus, context):
     return decode_sweep(
-        config.load(model), "GB300", "nvfp4", batch=USERS, context=context, gpus=(gpus,)
+        config.load(model),
+        "GB300",
+        "nvfp4",
+        batch=USERS,
+        context=context,
+        gpus=(gpus,),
+        engine="trtllm",
     )
 
 

@@ -27,9 +27,10 @@ from hwdesign.models.model import Model
 from hwdesign.models.sharding import width_tiers
 from hwdesign.models.steps import Exchange, Plan
 from hwdesign.timing.clock import Clock
-from hwdesign.timing.estimate import ENGINE, prefill_step
+from hwdesign.timing.estimate import prefill_step
 
 DEVICE, GPUS, PREFILL_GPUS = "GB300", 8, 4  # of a decode worker and of a prefill worker
+ENGINE = "trtllm"  # whose sums over more GPUs than those of one tray are fast
 HEAD, VOCABULARY = 128, 131072  # [element]
 WINDOW, PERIOD = 1024, 4  # one layer in four sees all tokens, the others the last 1024 [token]
 PROMPT, ANSWER, CHUNK = 65536, 4096, 8192  # [token]
@@ -66,7 +67,7 @@ class Budget:
     first_token : float
         Longest time to the first token of a prompt that comes alone [s].
     engine : str or Engine
-        Whose share of the memory is kept back.
+        Whose share of the memory is kept back; the kernels are those of TensorRT-LLM.
 
     Examples
     --------
@@ -404,7 +405,7 @@ def _fits(d):
 @functools.cache
 def _clock(recipe):
     """One clock a recipe, so that what designs have in common is timed once."""
-    return Clock(DEVICE, recipe)
+    return Clock(DEVICE, recipe, engine=as_engine(ENGINE))
 
 
 @functools.lru_cache(maxsize=1 << 15)

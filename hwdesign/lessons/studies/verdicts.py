@@ -22,6 +22,8 @@ SETTING = (
     "framework",
     "precision",
     "moe_precision",
+    "cache",
+    "wide",
     *PLANS,
     "concurrency",
     "input_tokens",
@@ -30,7 +32,7 @@ SETTING = (
 PAIRS = {
     "experts": ("moe_tp", "moe_ep"),
     "plans": PLANS,
-    "precision": ("precision", "moe_precision"),
+    "precision": ("precision", "moe_precision", "wide"),
 }  # what a pair may differ in
 SHORT = {number: guideline.short for number, guideline in GUIDELINES.items()}
 STAGED = 6  # the guideline that speaks of stages
@@ -181,7 +183,8 @@ def served_pairs(differ):
     ----------
     differ : str
         "experts": how the experts are spread, all else equal; "plans": that or the attention plan,
-        on the same number of GPUs; "precision": the format of the weights.
+        on the same number of GPUs; "precision": the format of the weights, with what their
+        checkpoint leaves in BF16.
 
     Returns
     -------
@@ -204,7 +207,7 @@ def served_pairs(differ):
     --------
     >>> pairs = served_pairs("experts")
     >>> len(pairs["model"]), bool((pairs["modelled"] <= 1).all())
-    (32, True)
+    (57, True)
     """
     free, points, groups = choice("differ", differ, PAIRS), served_points(matched=True), {}
     for i, key in enumerate(
