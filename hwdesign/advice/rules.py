@@ -480,11 +480,11 @@ def _block_times(case, chunks, batch):
     attention, ffn = replace(case.attention, pp=1), replace(case.ffn, pp=1)
     names = (field.name for field in fields(case.model) if field.name != "blocks")
     outside = tuple(getattr(case.model, name) for name in names)
-    known = _known(outside, case.device, case.recipe, attention, ffn, chunks, batch)
+    known = _known(outside, case.device, case.recipe, case.engine, attention, ffn, chunks, batch)
     missing = tuple(block for block in case.model.block_counts if block not in known)
     if missing:
         cached, context = np.array(chunks).T
-        load = {"context": context, "cached": cached, "batch": batch}
+        load = {"context": context, "cached": cached, "batch": batch, "engine": case.engine}
         model, plans = replace(case.model, blocks=missing), {"attention": attention, "ffn": ffn}
         times, rest = block_times(model, case.device, case.recipe, **load, **plans)
         known.update(zip(missing, times.sum(axis=1), strict=True))
@@ -493,7 +493,7 @@ def _block_times(case, chunks, batch):
 
 
 @functools.lru_cache(maxsize=256)
-def _known(outside, device, recipe, attention, ffn, chunks, batch):
+def _known(outside, device, recipe, engine, attention, ffn, chunks, batch):
     """What is known of single blocks, for all siblings of a model: block to time [s], and "rest";
     most fixes change one kind of blocks.
     """
