@@ -26,7 +26,7 @@ SHEET = {"name": "a CPU", "form_factor": "server", "dense_peak": {"bf16": 1.3e12
          "memory_capacity": 48e9, "sms": 2, "link_bandwidth": 1e10}  # fmt: skip
 CPU = hw.Device(**SHEET)
 OPERATIONS = [("gemm", "bf16"), ("gemm", "fp8"), ("attention_decode", "bf16"), ("mla_prefill", "fp8"), ("moe", "fp8_block"),
-              ("moe_fused", "bf16"), ("all-reduce", ""), ("ring", ""), ("small kernel", "")]  # fmt: skip
+              ("moe", "bf16"), ("all-reduce", ""), ("ring", ""), ("small kernel", "")]  # fmt: skip
 
 
 def taken(operation="gemm", seconds=1e-3, **changes):

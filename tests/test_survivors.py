@@ -255,7 +255,7 @@ def test_what_a_wider_model_of_fewer_layers_adds():
     ]),
     (["deepseek-r1", "--tp", "8", "--device", "H200"], [
         "  load           batch 64, context 8192",
-        "  WARN  5  ffn plan: tp=8",
+        "  WARN  7  attention plan: tp=8",
         "  recipe   fp8_block (the checkpoint's)",
         "  cache    bf16 (default of vLLM)",
     ]),
@@ -744,8 +744,9 @@ def test_lengths_that_are_drawn_below_the_nominal_count_at_nine_tenths():
         load |= {"output_tokens": round(0.9 * answered)}
         attention, ffn = served.served_plans({name: points[name][i] for name in served.GROUP})
         r1 = config.load("deepseek-r1")
-        recipe = engine_formats(r1, "B200", "sglang", recipe="fp8_block").recipe
-        plans = {"attention": attention, "ffn": ffn}
+        cache = str(points["cache"][i]) or None
+        recipe = engine_formats(r1, "B200", "sglang", recipe="fp8_block", cache=cache).recipe
+        plans = {"attention": attention, "ffn": ffn, "engine": served.engine_of_then("sglang")}
         alone = hw.time_per_output_token(r1, "B200", recipe, **load, **plans)
         assert points["modelled"][i] == pytest.approx(float(alone), rel=1e-12)
 
@@ -769,7 +770,7 @@ def test_stages_are_timed_with_one_prompt_in_each_group():
     attention, ffn = hw.Plan(dp=2, pp=2), hw.Plan(tp=2, pp=2)
     case = hw.Case(model="deepseek-r1", device="H200", recipe="fp8", attention=attention, ffn=ffn)
     inside = {"attention": hw.Plan(dp=2), "ffn": hw.Plan(tp=2), "batch": 2}
-    times, rest = block_times(case.model, "H200", "fp8", context=8192, **inside)
+    times, rest = block_times(case.model, "H200", case.recipe, context=8192, **inside)
     stages = np.array([times[:31].sum(), times[31:].sum() + rest])  # vLLM's cut of 61 in two
     waits = 100 * (1 - stages.mean() / stages.max())
     assert f"GPUs wait {waits:.1f} %" in hw.checklist(case).verdicts[5].reason

@@ -13,7 +13,7 @@ import numpy as np
 from hwdesign._check import check_fields, choice, instance
 from hwdesign.formulas.collectives import remote_copies
 from hwdesign.formulas.experts import distinct_experts, expert_ranks
-from hwdesign.formulas.tiling import head_sharding, pad
+from hwdesign.formulas.tiling import head_sharding
 from hwdesign.models.indexer import Indexer, picked, sparse
 from hwdesign.models.parts import (
     SIZE_NAMES,
@@ -28,17 +28,13 @@ from hwdesign.models.parts import (
     heads_near,
     inner_ways,
     linear,
+    padded_share,
     scaled_size,
     vector,
 )
 from hwdesign.models.residual import Residual
 
 TILE = 128  # what widths of siblings are multiples of [element]
-
-
-def _share(size, ways):
-    """One of `ways` equal shares of a dimension that is padded to divide [element]."""
-    return int(pad(size, ways)) // ways
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +349,7 @@ class LatentAttention(Mixer):
         run.gemm("kv down", run.tokens, width, run.hidden, "attention")
         output = heads * self.v_dim
         if run.decodes:
-            expanded, values = run.tokens, _share(output, run.plan.kvp)  # of the heads merged here
+            expanded, values = run.tokens, padded_share(output, run.plan.kvp)  # heads merged here
             key, value = self.kv_rank + self.rope_dim, self.kv_rank
         else:
             expanded = run.tokens if self.indexer else run.batch * run.context
@@ -458,7 +454,7 @@ class DenseFFN(FeedForward):
 
     def operations(self, run):
         """Adds the two products of one layer."""
-        width = _share(self.width, run.ways)
+        width = padded_share(self.width, run.ways)
         run.gemm("up", run.mine, self.gate * width, run.hidden, "ffn")
         run.gemm("down", run.mine, run.hidden, width, "ffn")
         run.small(1, run.mine * width)  # activation
@@ -583,7 +579,7 @@ class MoE(FeedForward):
         """Adds router, routed experts with their dispatch and combine, and shared experts."""
         ep = run.plan.ep
         local = divided("experts", self.num_experts, ep, "ffn ep")
-        width = _share(self.width, run.plan.tp)
+        width = padded_share(self.width, run.plan.tp)
         touched = distinct_experts(run.here, self.used, self.num_experts) * local / self.num_experts
         pairs = run.here * self.used / ep
         ranks = expert_ranks(self.used, self.num_experts, ep)
@@ -620,7 +616,7 @@ class MoE(FeedForward):
 
     def _shared(self, run):
         if self.shared_width:
-            width = _share(self.shared_width, run.ways)
+            width = padded_share(self.shared_width, run.ways)
             run.gemm("shared up", run.mine, self.gate * width, run.hidden, "shared experts")
             run.gemm("shared down", run.mine, run.hidden, width, "shared experts")
             run.small(1, run.mine * width)  # activation

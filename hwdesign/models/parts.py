@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwdesign._check import choice
+from hwdesign.formulas.tiling import pad
 
 # Part of a model: (the term of a step's time that its matrices belong to, whether a recipe
 # converts them by default). In the order in which a sheet lists them.
@@ -59,6 +60,11 @@ def divided(part, size, ways, what):
     if size % ways:
         raise PlanError(part, size, ways, what)
     return size // ways
+
+
+def padded_share(size, ways):
+    """One of `ways` equal shares of a dimension that is padded to divide [element]."""
+    return int(pad(size, ways)) // ways
 
 
 @dataclass(frozen=True, kw_only=True)
