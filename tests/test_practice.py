@@ -58,7 +58,7 @@ def test_printed_questions_have_the_published_answers():
     assert practice.answer("0.2") == pytest.approx((8, 49, 49 / 15.35e-3 / 8))  # 0.15 ms a sequence
     assert practice.answer("0.3") == pytest.approx((1 / 0.61, 1 / 0.82, 1 / 0.73))
     assert practice.answer("0.4") == pytest.approx((1024 / (1 + 2 / 3), 2 / 3, 16 * 1024 / 32))  # 16 answers a second
-    assert practice.answer("0.5") == pytest.approx((1141, 554, 8, 64), abs=0.5)
+    assert practice.answer("0.5") == pytest.approx((1112, 792, 16, 256), abs=0.5)
     assert practice.answer("1.1") == pytest.approx([989e12 / 3.35e12] * 3) and practice.answer("1.1b") == "none"
     a, c = (4 + 8 / 16) / 8, 2
     assert practice.answer("1.2") == pytest.approx(a / (2 * 8e12 / 15e15 - a / 7168 - c / 2048), rel=1e-9)
@@ -629,13 +629,6 @@ def test_two_offers_part_by_part():
         assert choice != (found[1][0] > found[1][1])  # each offer is the better one somewhere
         better.add(choice)
     assert better == {True, False}
-    r1 = hw.Model.from_config("deepseek-r1")  # the numbers of the chapter
-    for batch, attention, ffn, shares in ((2048, {"dp": 64}, 64, (78, 9)), (3, {"kvp": 4}, 4, (18, 24))):
-        plans = {"attention": hw.Plan(**attention), "ffn": hw.Plan(ep=ffn)}
-        step = hw.decode_step(r1, "GB300", "nvfp4", batch=batch, context=135168, **plans)
-        fixed = step.share("communication") + step.share("small kernels")
-        assert (round(100 * float(step.share("attention"))), round(100 * float(fixed))) == shares
-        assert set(shares) <= set(task.variants[0].values())
 
 
 def test_pools_that_match_and_racks_of_whole_workers():
@@ -657,9 +650,9 @@ def test_pools_that_match_and_racks_of_whole_workers():
 
 
 LANDSCAPE = {  # rates of the best at the lower promise, if memory were no limit, and at the higher; its GPUs and batch
-    ("qwen3-235b-a22b", 32768): (1141, 1440, 554, 8, 64), ("llama-3.1-70b", 8192): (839, 985, 495, 8, 64),
-    ("phi-4", 8192): (1295, 1421, 1110, 8, 128), ("phi-4", 32768): (345, 380, 231, 8, 16),
-    ("gpt-oss-120b", 16384): (4136, 4502, 3534, 16, 1024), ("qwen2.5-72b", 8192): (836, 981, 492, 8, 64),
+    ("qwen3-235b-a22b", 32768): (1112, 1362, 792, 16, 256), ("llama-3.1-70b", 8192): (927, 1061, 557, 8, 64),
+    ("phi-4", 8192): (1249, 1387, 1089, 8, 128), ("phi-4", 32768): (347, 371, 241, 16, 32),
+    ("gpt-oss-120b", 32768): (1801, 1945, 781, 16, 256), ("qwen2.5-72b", 8192): (924, 1057, 764, 8, 128),
 }  # fmt: skip
 
 
@@ -705,17 +698,18 @@ def test_mistakes_of_chapter_0_by_hand():
                 "workers for gpus": (614.4, 4 / 3, 512), "prefill worker for gpu": (1024 / (1 + 1 / 6), 1 / 6, 512),
                 "prompt for each token": (1 / (1 / 1024 + 2 / 3), 1024 * 2 / 3, 512), "mean of the pools": (1280, 2 / 3, 512),
                 "parts of workers": (614.4, 2 / 3, 614.4), "idle left out": (614.4, 2 / 3, 16384 / 28)},
-        "0.5": {"fits forgotten": (1440.3, 554.3, 8, 64), "fastest user": (8.88, 8.88, 16, 1),
-                "promise forgotten": (1141.4, 1141.4, 16, 512), "largest worker": (1141.4, 522, 16, 128),
-                "rate of the worker": (18262, 4434.7, 8, 64), "promise for rate": (20 * 512 / 16, 60 * 64 / 8, 8, 64),
-                "rate of a user": (35.67, 69.29, 8, 64)},
+        "0.5": {"fits forgotten": (1361.6, 792.48, 16, 256), "fastest user": (8.788, 8.788, 16, 1),
+                "promise forgotten": (1111.7, 1111.7, 16, 512), "largest worker": None,  # the best is the largest
+                "rate of the worker": (17788, 12680, 16, 256), "promise for rate": (20 * 512 / 16, 48 * 256 / 16, 16, 256),
+                "rate of a user": (34.74, 49.53, 16, 256)},
     }  # fmt: skip
     for name, right in by_hand.items():
         given = EXERCISES[name].variants[0]
         found = {practice._words(mistake)[0]: mistake(**given) for mistake in EXERCISES[name].mistakes}
         assert set(found) == set(right)
         for label, value in found.items():
-            assert value == pytest.approx(right[label], rel=5e-4), label
+            assert (value is None) == (right[label] is None), label
+            assert value is None or value == pytest.approx(right[label], rel=5e-4), label
 
 
 def test_each_mistake_of_chapter_0_can_be_made_with_some_numbers():
@@ -1044,11 +1038,11 @@ SAID = [
     ("0.4", (614, 1.33, 512), "workers for gpus"), ("0.4", (878, 0.167, 512), "prefill worker for gpu"),
     ("0.4", (1.5, 683, 512), "prompt for each token"), ("0.4", (1280, 0.667, 512), "mean of the pools"),
     ("0.4", (614, 0.667, 614), "parts of workers"), ("0.4", (614, 0.667, 585), "idle left out"),
-    ("0.5", (1141, 554, 8, 64), None), ("0.5", "1,141 tokens/s; 554 tokens/s; 8 GPUs; 64 sequences", None),
-    ("0.5", (1440, 554, 8, 64), "fits forgotten"), ("0.5", (8.88, 8.88, 16, 1), "fastest user"),
-    ("0.5", (1141, 1141, 16, 512), "promise forgotten"), ("0.5", (1141, 522, 16, 128), "largest worker"),
-    ("0.5", (18262, 4435, 8, 64), "rate of the worker"), ("0.5", (640, 480, 8, 64), "promise for rate"),
-    ("0.5", (35.7, 69.3, 8, 64), "rate of a user"),
+    ("0.5", (1112, 792, 16, 256), None), ("0.5", "1,112 tokens/s; 792 tokens/s; 16 GPUs; 256 sequences", None),
+    ("0.5", (1362, 792, 16, 256), "fits forgotten"), ("0.5", (8.79, 8.79, 16, 1), "fastest user"),
+    ("0.5", (1112, 1112, 16, 512), "promise forgotten"),
+    ("0.5", (17788, 12680, 16, 256), "rate of the worker"), ("0.5", (640, 768, 16, 256), "promise for rate"),
+    ("0.5", (34.7, 49.5, 16, 256), "rate of a user"),
     ("4.1", "40 and 1.2", None), ("4.1", (40, 1.25), "number kept"), ("4.1", (44, 1.32), "rounded to the farther"),
     ("4.1", (41.67, 1.2), "scale not rounded"), ("4.1", (64, 1.28), "4 for 6"),
     ("4.2", ("2.04x", "400 %"), None), ("4.2", (2.2, "never"), "gains averaged"), ("4.2", (1.5625, 2.5), "attention as before"),

@@ -583,12 +583,12 @@ SEARCHED = {"gpus": (1, 2, 4, 8, 16), "batch": 2 ** np.arange(11)}
 # near a promise.
 _NUMBERS_5 = variants(
     "model device form prompt answer low high",
-    ("qwen3-235b-a22b", "B200", "nvfp4", 32768, 2048, 20, 60),
+    ("qwen3-235b-a22b", "B200", "nvfp4", 32768, 2048, 20, 48),
     ("llama-3.1-70b", "H100_SXM", "fp8", 8192, 1024, 15, 50),
     ("phi-4", "H100_SXM", "bf16", 8192, 1024, 20, 55),
     ("phi-4", "H100_SXM", "bf16", 32768, 2048, 20, 90),
-    ("gpt-oss-120b", "H100_SXM", "fp8", 16384, 1024, 15, 45),
-    ("qwen2.5-72b", "H100_SXM", "fp8", 8192, 1024, 15, 50),
+    ("gpt-oss-120b", "H100_SXM", "fp8", 32768, 2048, 15, 45),
+    ("qwen2.5-72b", "H100_SXM", "fp8", 8192, 1024, 15, 45),
 )
 
 

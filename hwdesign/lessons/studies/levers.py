@@ -11,6 +11,7 @@ from hwdesign._check import choice
 from hwdesign.formulas.frontier import area_under, matched_rate, pareto_front
 from hwdesign.models import config
 from hwdesign.models.blocks import MoE
+from hwdesign.timing.estimate import ENGINE
 from hwdesign.timing.layouts import KINDS
 from hwdesign.timing.search import decode_candidates, prefill_workers
 
@@ -147,7 +148,7 @@ def deployment(settings, workload):
     Parameters
     ----------
     settings : dict
-        From `lever_states`.
+        From `lever_states`; "engine" in it, if any, is whose kernels run.
     workload : str or tuple of (int, int, float)
         "short" or "long", or the lengths of prompt and answer [token] and the longest time to first
         token [s].
@@ -178,14 +179,15 @@ def deployment(settings, workload):
         choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
     )
     shape, form = tuple(settings[name] for name in SHAPE), settings["recipe"]
-    workers = _prefill(shape, form, prompt)
+    engine = settings.get("engine", ENGINE)
+    workers = _prefill(shape, form, prompt, engine)
     there = workers["fits"] & np.isin(workers["stages"], settings["stages"])
     cost = np.where(there & (workers["first_token"] <= limit), workers["gpu_seconds"], np.inf)
     if np.isinf(cost.min()):
         least = workers["first_token"][there].min(initial=np.inf)
         raise ValueError(f"first token must be allowed {least:.2f} s, got {limit} s")
     kinds = tuple(kind for kind in KINDS if settings.get(kind, True))
-    found = _decode(shape, form, prompt, answer, settings["gpus"], kinds)
+    found = _decode(shape, form, prompt, answer, settings["gpus"], kinds, engine)
     found = found | {"total_rate": matched_rate(found["gpu_rate"], cost.min(), answer)}
     rates = found["user_rate"], found["total_rate"]
     prefill = {name: values[cost.argmin()] for name, values in workers.items()}
@@ -198,16 +200,17 @@ def deployment(settings, workload):
 
 
 @functools.lru_cache(maxsize=32)
-def _prefill(shape, form, prompt):
+def _prefill(shape, form, prompt, engine):
     """Prefill workers with and without stages; states that differ in decode alone share them."""
     model = shaped(dict(zip(SHAPE, shape, strict=True)))
-    return prefill_workers(model, "GB300", form, tokens=prompt, gpus=PREFILL_GPUS, stages=STAGES)
+    given = {"tokens": prompt, "gpus": PREFILL_GPUS, "stages": STAGES, "engine": engine}
+    return prefill_workers(model, "GB300", form, **given)
 
 
 @functools.lru_cache(maxsize=32)
-def _decode(shape, form, prompt, answer, gpus, kinds):
+def _decode(shape, form, prompt, answer, gpus, kinds, engine):
     """Candidates that fit; states that differ in prefill alone share them."""
     model = shaped(dict(zip(SHAPE, shape, strict=True)))
-    load = {"batch": BATCHES, "input_tokens": prompt, "output_tokens": answer}
+    load = {"batch": BATCHES, "input_tokens": prompt, "output_tokens": answer, "engine": engine}
     found = decode_candidates(model, "GB300", form, gpus=gpus, kinds=kinds, **load)
     return {name: values[found["fits"]] for name, values in found.items()}
