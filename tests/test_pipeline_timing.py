@@ -54,7 +54,7 @@ def test_with_all_but_one_token_cached_they_sum_to_a_decode_step(model, ideal):
 def test_options_reach_the_step():
     r1 = hw.Model.from_config("deepseek-r1")
     spread = {"attention": Plan(dp=32), "ffn": Plan(ep=32)}
-    for options in (EIGHT, spread, EIGHT | {"wide": ("attention",)}, spread | {"expert_kernel": "fused"}):
+    for options in (EIGHT, spread, EIGHT | {"wide": ("attention",)}, spread | {"engine": "sglang"}):
         gpus = options["attention"].gpus
         blocks, rest = block_times(r1, "GB300", "nvfp4", context=4096, batch=gpus, **options)
         done = hw.prefill_step(r1, "GB300", "nvfp4", batch=gpus, context=4096, **options)
