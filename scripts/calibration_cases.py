@@ -1,6 +1,7 @@
 """What is calibrated: each case is a slice of a published table, a model of its times, and the part that is held out.
 
-Used by `fit_calibration.py`, which computes the error that is printed. The cases themselves are in `cases_gemm.py`, `cases_attention.py`, ...: each module names its `OPERATIONS` and yields its `cases`.
+Used by `fit_calibration.py`, which computes the error that is printed. The cases themselves are in `cases_gemm.py`,
+`cases_attention.py`, ...: each module names its `OPERATIONS` and yields its `cases`.
 """
 
 import importlib

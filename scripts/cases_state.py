@@ -127,9 +127,7 @@ def mixing_case(source, device, framework):
     what = {"operation": "mhc", "device": device, "precision": "", "framework": framework, "version": versions_text(rows)}
     subsets = {"all": np.ones(len(seconds), bool)}
     held, shape = every_third(tokens), {"batch": tokens, "ends": 28 * hidden}
-    return Case(
-        **what, seconds=seconds, predict=predict, bounds=MIXING, held=held, subsets=subsets, shape=shape, beside=product
-    )
+    return Case(**what, seconds=seconds, predict=predict, bounds=MIXING, held=held, subsets=subsets, shape=shape, beside=product)
 
 
 def mixing_products(device, framework, hidden, tokens):

@@ -202,8 +202,8 @@ def blind_points():
     with open(path, newline="", encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
     texts = ("commit", *(name for name in KEY if name not in NUMBERS))
-    read = {name: str if name in texts else lambda x: float(x or "nan") for name in rows[0] if name in (*texts, *NUMBERS, "tpot", *TOOLS, "low", "high")}  # fmt: skip
-    return {name: np.array([kind(row[name]) for row in rows]) for name, kind in read.items()}
+    columns = {name: [row[name] for row in rows] for name in (*texts, *NUMBERS, "tpot", *TOOLS, "low", "high")}
+    return {n: np.array(v if n in texts else [float(x or "nan") for x in v]) for n, v in columns.items()}
 
 
 def write_intervals(points):

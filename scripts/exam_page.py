@@ -53,7 +53,9 @@ def level_order(value):
 
 def cell(row, *names):
     """Numbers of a summary, as one cell; a dash where nothing was answered."""
-    return " / ".join(f"{row[name]:.0f}" if name == "within 25 %" else f"{row[name]:.1f}" for name in names) if len(row) > 1 else "–"
+    return (
+        " / ".join(f"{row[name]:.0f}" if name == "within 25 %" else f"{row[name]:.1f}" for name in names) if len(row) > 1 else "–"
+    )
 
 
 def grouped(titles=("framework", "device", "model", "in flight")):
@@ -101,7 +103,9 @@ def overall_rows():
     for tool in exam.TOOLS:
         found, answered = exam.summary(exam.ratio(rows, tool)[every]), int((~np.isnan(rows[tool])).sum())
         version = f" {ask_peers.TOOLS[tool][0]}" if tool in ask_peers.TOOLS else ""
-        out.append([f"{tool}{version}", f"{answered:,}", *(f"{found[n]:+.1f}" if n == "sign" else f"{found[n]:.1f}" for n in names)])
+        out.append(
+            [f"{tool}{version}", f"{answered:,}", *(f"{found[n]:+.1f}" if n == "sign" else f"{found[n]:.1f}" for n in names)]
+        )
     return out
 
 
@@ -117,7 +121,9 @@ def high_slices(rows=None):
             found[key] = errors
     lacking = [" ".join(key) for key in found if key not in CAUSES]
     if lacking:
-        raise ValueError(f"each slice above {HIGH:g} % in the median must have a cause in exam_page.CAUSES, got none of {', '.join(lacking)}")
+        raise ValueError(
+            f"each slice above {HIGH:g} % in the median must have a cause in exam_page.CAUSES, got none of {', '.join(lacking)}"
+        )
     return dict(sorted(found.items(), key=lambda item: -item[1][exam.OURS]["median"]))
 
 
@@ -154,7 +160,16 @@ def engine_rows():
     return out
 
 
-ENGINE_HEAD = ["engine", "points", "median [%]", "mean [%]", "within 25 % [%]", "with sign [%]", "80 % interval", "coverage, model left out [%]"]
+ENGINE_HEAD = [
+    "engine",
+    "points",
+    "median [%]",
+    "mean [%]",
+    "within 25 % [%]",
+    "with sign [%]",
+    "80 % interval",
+    "coverage, model left out [%]",
+]
 SUMMARY_HEAD = ["points", "median", "mean", "p90", "within 25 %", "with sign"]
 
 
@@ -233,7 +248,7 @@ def exam_page(table):
 
 <!-- written by scripts/generate_pages.py; do not edit -->
 
-How well do three tools predict what servers were published to do? {int(every.sum()):,} points of {len(set(rows['model'].tolist()))} models, the same question to each tool: the
+How well do three tools predict what servers were published to do? {int(every.sum()):,} points of {len(set(rows["model"].tolist()))} models, the same question to each tool: the
 {{term}}`time per output token`. Everything is printed, the groups where another tool is better first. <span class="hw-label hw-published">published</span><span class="hw-label hw-modelled">modelled</span>
 
 ## Where another tool is better
@@ -245,11 +260,11 @@ model and sequences in flight, median and mean error [%]:
 
 ## All points
 
-Over the {int(every.sum()):,} points that all three answer, the median error is {ours['median']:.1f} % here, {" and ".join(f"{p['median']:.1f} % by {tool}" for tool, p in zip(exam.PEERS, peers, strict=True))}. Errors and shares [%]:
+Over the {int(every.sum()):,} points that all three answer, the median error is {ours["median"]:.1f} % here, {" and ".join(f"{p['median']:.1f} % by {tool}" for tool, p in zip(exam.PEERS, peers, strict=True))}. Errors and shares [%]:
 
 {ruler(["tool", "answers", "median", "mean", "p90", "within 25 %", "with sign"], overall)}
 
-![Share of points against the absolute error of three tools, a panel an engine: within 25 per cent lie {ours['within 25 %']:.0f} per cent of all points for hwdesign](exam_errors.svg)
+![Share of points against the absolute error of three tools, a panel an engine: within 25 per cent lie {ours["within 25 %"]:.0f} per cent of all points for hwdesign](exam_errors.svg)
 
 **Read the figure.** A curve further left and higher is better: it says what share of an engine's points a tool predicts within an error. The line marks 25 %.""",
         f"""## By engine, device, model, sequences in flight
@@ -283,7 +298,7 @@ With few models an engine's interval says little about the next one.
   versions that were served.
 - **Which points.** The sample has {sampled:,} different ones; points that differ only in version and date count once, with their median. Compared are those with one token a step
   ({mtp} have multi-token prediction, of {unknown} nobody knows) in which the first token comes within a tenth of a request's life; in {waiting} more it comes later, so that requests
-  queued and fewer were decoded than sent. {len(rows['tpot']):,} remain, {int(every.sum()):,} with three answers. `served_points` in {{doc}}`api` says the rule in full.
+  queued and fewer were decoded than sent. {len(rows["tpot"]):,} remain, {int(every.sum()):,} with three answers. `served_points` in {{doc}}`api` says the rule in full.
 
 **Nothing of the model is fitted on served points.** Tried were host times fitted on named models: a time a step, a time a sequence, a time a layer. Each made the models
 that it was not fitted on worse, so none is in.
@@ -298,7 +313,7 @@ include it: the more sequences in flight, the more is missing. There is no targe
 
 ## Prefill on other GPUs
 
-DeepSeek-R1 with workers that only decode: the decode step of a worker at its share of the sequences, by the same rule of matching, from {len(measurements('serving_disaggregated')['tpot'])} rows of the sample. Errors
+DeepSeek-R1 with workers that only decode: the decode step of a worker at its share of the sequences, by the same rule of matching, from {len(measurements("serving_disaggregated")["tpot"])} rows of the sample. Errors
 and shares [%]:
 
 {ruler(["device", "engine", "format", *SUMMARY_HEAD], disaggregated_rows())}""",

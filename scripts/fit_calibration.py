@@ -5,8 +5,9 @@
     python scripts/fit_calibration.py WHEEL --sample        # held_out.csv alone, with the constants that ship
     python scripts/fit_calibration.py WHEEL --ablation      # also ablation.csv: about ten minutes more
 
-Writes into `hwdesign/timing/data/`, and a sample of what was held out, on which the tests time the package, into `tests/data/`. The constants that ship are those fitted on the training part, so the error that is printed
-is theirs. Deterministic: the same tables give the same files.
+Writes into `hwdesign/timing/data/`, and a sample of what was held out, on which the tests time the package, into `tests/data/`.
+The constants that ship are those fitted on the training part, so the error that is printed is theirs. Deterministic: the same
+tables give the same files. Parts that time products take the GEMM constants that ship: after a change of those run it twice.
 """
 
 import argparse
@@ -39,7 +40,7 @@ DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units 
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
 UNITS |= {"fill": "s", "far": "s", "reach": "byte"}
 UNITS |= {"chunk": "s", "token": "s", "start": "s", "until": "entry"}
-TIMES = {"pick": "s"}  # in decode; in prefill it is a share
+IN_DECODE = {"pick": "s", "fill": "1"}  # in prefill a share and a time
 ABLATED = (
     ("GB300", "bf16"),
     ("A100_SXM", "bf16"),
@@ -228,7 +229,7 @@ def main(wheel, parts, with_ablation, only_sample):
         constants = dict(shipped(*key)) if only_sample else {n: float(f"{value:.4g}") for n, value in fitted(case).items()}
         check_bounds(case, constants)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
-        units |= TIMES if case.operation.endswith("decode") else {}
+        units |= IN_DECODE if case.operation.endswith("decode") else {}
         found["constants.csv"] += [(*key, name, f"{value:g}", units.get(name, "1")) for name, value in constants.items()]
         found["held_out.csv"] += [(*key, *row) for row in sampled(case, constants)]
         if only_sample:
@@ -243,7 +244,9 @@ def main(wheel, parts, with_ablation, only_sample):
         rows = found[name] + (kept(name, parts, folder) if parts != PARTS else [])
         write(name, COLUMNS[name], sorted(rows, key=lambda row: order.index(row[0])), folder)
     if with_ablation:
-        write("ablation.csv", ("device", "precision", "model", "constants", "large", "all"), ablation(Source(wheel)))
+        write(
+            "ablation.csv", ("device", "precision", "model", "constants", "large", "decode", "all"), list(ablation(Source(wheel)))
+        )
 
 
 if __name__ == "__main__":

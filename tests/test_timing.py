@@ -18,8 +18,8 @@ import hwdesign as hw
 from hwdesign.catalogue.engine import Engine
 from hwdesign.formulas.collectives import all_reduce_bytes, remote_copies
 from hwdesign.models import config
-from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.layers import Gemm
+from hwdesign.models.parts import QUANTIZED
 from hwdesign.models.steps import Exchange, Experts, Scan, Step, Work
 from hwdesign.timing import calibration, kernels, state_kernels
 from hwdesign.timing.clock import Clock
@@ -68,7 +68,7 @@ def hand_bound(name, card, form, batch, context, plan, ffn, wide=()):
         elif kind == "mla":
             rank, rope, nope, v = (c[x] for x in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
             q, seen, scores, kept = c["q_lora_rank"], context, 2 * rank + rope, rank + rope
-            shapes, partial = [(q, h), (heads * (nope + rope), q), (kept, h)], rank  # a latent a head, merged before it goes up
+            shapes, partial = [(q + kept, h), (heads * (nope + rope), q)], rank  # a latent a head, merged before it goes up
             shapes += [(heads * nope + heads * v // kvp, rank), (h, heads * v // kvp)]
         elif kind:
             size, kv = c.get("head_dim", h // c["num_attention_heads"]), ceil(c["num_key_value_heads"] / tp)
@@ -132,8 +132,6 @@ BATCHES, CONTEXTS = np.array([1, 2, 7, 16, 64, 65, 128, 300, 1024, 8192])[:, Non
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
 def test_ideal_step_is_the_bound_by_hand(case):
     assert step(*case, ideal=True).seconds == pytest.approx(hand_bound(*case), rel=1e-12)
-
-
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
@@ -240,14 +238,19 @@ def test_memory_is_what_the_fullest_gpu_holds(what):
     assert step(name, "H200", "bf16", batch, 1000, *plans).memory == pytest.approx(byte, rel=1e-9)
 
 
-@pytest.mark.parametrize("card", ["RTX_5090", "H100_PCIE", "B300", "MI300X", "L4", "L40S", "RTX_PRO_6000"])
-def test_only_measured_devices_are_calibrated(card):
+@pytest.mark.parametrize(("card", "borrowed"), [
+    *((card, "gemm") for card in ("RTX_5090", "H100_PCIE", "MI300X", "L4")),
+    *((card, "attention_decode") for card in ("L40S", "RTX_PRO_6000")), ("B300", ""),
+])  # fmt: skip
+def test_only_measured_devices_are_calibrated(card, borrowed):
     assert step(attention={"tp": 8}).calibrated and not step(ideal=True).calibrated and not step(form="w4a16").calibrated
     b = step("qwen3-30b-a3b", card, "bf16", 8, 1000, *([{"dp": 8}, {"ep": 8}] if hw.device(card).link_bandwidth else []))
-    assert not b.calibrated and any(note.startswith("gemm takes the constants of") for note in b.notes)
+    assert b.calibrated == (not borrowed)
+    assert [note for note in b.notes if note.startswith(f"{borrowed} takes the constants of")] or not borrowed
+    assert borrowed == "gemm" or not any(note.startswith("gemm ") for note in b.notes)
 
 
-def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
+def test_published_steps_within_a_quarter_and_the_served_within_10_percent():
     for tp, published in ((2, 17.4), (4, 11.8), (8, 9.1)):  # Llama-3.1-70B in FP8 on H100, vLLM
         assert step(attention={"tp": tp}).seconds * 1e3 == pytest.approx(published, rel=0.25)
     assert step(*CASES[0]).seconds * 1e3 == pytest.approx(20.7, rel=0.25)
@@ -255,7 +258,7 @@ def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
     served = served_points(matched=True)
     error, where = np.abs(served["modelled"] / served["tpot"] - 1), np.char.add(served["model"], served["device"])
     medians = [np.median(error[where == at]) for at, n in Counter(where.tolist()).items() if n >= 20]
-    assert np.median(error) < 0.15 and len(medians) == 12 and max(medians) < 0.35
+    assert np.median(error) < 0.10 and len(medians) == 18 and max(medians) < 0.28
 
 
 def test_stages_of_a_server_prefill_different_prompts_at_once():
@@ -297,10 +300,11 @@ def seconds_of(operation, card, form, engine, shape):
         return clock.small(Step(small_kernels=1, small_elements=fields["small_elements"])).seconds
     if kind in ("attention", "mla"):
         work = Work(**shape | {"window": int(fields["window"]) or None, "latent": int(fields["latent"])})
-        if form == "bf16" or "fp8" in device.dense_peak:
+        if (form == "bf16" or "fp8" in device.dense_peak) and (phase == "decode" or work.queries > 1):
             return clock.attention(work).seconds
         model = kernels.decode_attention_seconds if phase == "decode" else kernels.prefill_attention_seconds
-        return model(work, 1.0, device, device.peak_flops("bf16"), c)
+        low = form == "fp8" and "fp8" in device.dense_peak
+        return model(work, CACHES[form].kv_cache.bytes, device, device.peak_flops("fp8" if low else "bf16"), c)
     if kind in ("dsa", "csa", "hca", "msa"):
         total, needed = 0.0, ("cache_elements", "batch", "context", "heads", "size")
         for part, kernel in (("index ", f"{kind} index"), ("attend ", kind)):
@@ -375,7 +379,7 @@ def test_held_out_errors_stay_within_their_limits():
     for place, limits in experts.items():
         assert all(error("moe", *place, engine) <= limit for engine, limit in zip(engines, limits, strict=True)), place
     beyond = {key for key in ACCURACY if key[0] in ("dsa_decode", "csa_decode", "gdn_decode", "kda_decode") and error(*key) > 10}
-    assert beyond == {("csa_decode", card, "fp8", "vllm") for card in ("GB300", "GB200", "B300", "B200")}  # FIXME
+    assert beyond == {("csa_decode", card, "fp8", "vllm") for card in ("GB300", "GB200", "B300", "B200")}
     assert max(error(*key) for key in beyond) < 35
 
 
@@ -418,8 +422,9 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     experts = hw.Experts(tokens=a, pairs=8 * a, touched=np.minimum(a, h), local=h, hidden=b, width=c)
     math, recipe = device.peak_flops("bf16"), hw.recipe("bf16")
     times = {"gemm": gemm_kernel_seconds(a, b, c, device, recipe, calibration.constants("gemm", card, "bf16"))}
-    for name in ("moe", "moe_fused"):
-        times[name] = kernels.expert_seconds(experts, 1, 1, device, math, calibration.constants(name, card, "fp8_block"))
+    for engine in ("vllm", "sglang", "trtllm"):
+        c = calibration.constants("moe", card, "fp8_block", engine=engine)
+        times[f"moe {engine}"] = kernels.expert_seconds(experts, 1, 1, device, math, c)
     for name in ("attention_decode", "mla_decode", "attention_prefill", "mla_prefill"):
         run = Work(**work, latent=1088 * (name[0] == "m"), queries=1 if name.endswith("decode") else np.minimum(b, d))
         model = kernels.decode_attention_seconds if name.endswith("decode") else kernels.prefill_attention_seconds
