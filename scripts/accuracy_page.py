@@ -330,6 +330,13 @@ def served_by_engine():
     return {label: (rows["tpot"][keep], rows["modelled"][keep]) for label, keep in chosen.items()}
 
 
+def spoken(operation):
+    """An operation for a reader."""
+    kind, _, phase = operation.partition("_")
+    name = {"mla": "latent attention", "moe": "experts"}.get(kind, kind.upper() if len(kind) == 3 else kind)
+    return f"{name} in {phase}" if phase else name
+
+
 def worst_kernels():
     """The three worst slices of the newest tables by their held-out median, as a phrase."""
     rows = [r for r in data("accuracy.csv") if r["subset"] == "all" and current(r["framework"])]
@@ -338,9 +345,8 @@ def worst_kernels():
         kind = row["operation"], row["framework"]
         if kind not in seen:
             seen.add(kind)
-            worst.append(
-                f"{row['operation'].replace('_', ' in ')} in {LIBRARIES[row['framework']]} on {row['device'].replace('_', ' ')} ({float(row['median']):.0f} %)"
-            )
+            where = f"{LIBRARIES[row['framework']]} on {row['device'].replace('_', ' ')}"
+            worst.append(f"{spoken(row['operation'])} in {where} ({float(row['median']):.0f} %)")
         if len(worst) == 3:
             return ", ".join(worst)
     return ", ".join(worst)

@@ -337,16 +337,16 @@ def seconds_of(operation, card, form, engine, shape):
 
 @pytest.mark.parametrize("operation", dict.fromkeys(key[0] for key in HELD_OUT))
 def test_the_package_times_what_was_held_out_as_the_fit_did_and_errs_as_accuracy_says(operation):
-    ratios, expected = [], []
+    ratios = []
     for key in (key for key in HELD_OUT if key[0] == operation):
         times = [float(row["beside"]) + seconds_of(*key, shape_of(row)) for row in HELD_OUT[key]]
         modelled, measured = (np.array([float(row[name]) for row in HELD_OUT[key]]) for name in ("modelled", "seconds"))
         assert times == pytest.approx(modelled.tolist(), rel=1e-4), key
         (row,) = (row for row in ACCURACY[key] if row["subset"] == "all")
         median, wanted = 100 * np.median(np.abs(modelled / measured - 1)), float(row["median"])
-        assert wanted / 4 - 1 < median < 4 * wanted + 1, key
-        ratios.append(median), expected.append(wanted)
-    assert np.median(ratios) == pytest.approx(np.median(expected), rel=0.25, abs=0.7)  # few rows of each, all slices
+        assert wanted / 4 < median < 4 * wanted, key  # of twelve rows
+        ratios.append(median / wanted)
+    assert abs(np.log(ratios).mean()) < 0.1 + 0.6 / len(ratios) ** 0.5
 
 
 def test_constants_accuracy_and_sample_are_of_the_same_slices_and_are_few_shares_and_times():
