@@ -179,6 +179,11 @@ def constants_part(ruler):
     return "\n\n".join(parts)
 
 
+def coded(text):
+    """A comment or docstring as Markdown: names of files as code."""
+    return re.sub(r"(?<![`\w/])([\w/]+\.py)\b(?!`)", r"`\1`", text)
+
+
 def comments(module, names):
     """{name: its comment} of assignments at the top of a module: the lines above, beside and inside."""
     source = inspect.getsource(module)
@@ -196,7 +201,7 @@ def comments(module, names):
                     text = at[i].string.lstrip("# ").removeprefix("Left out. ")
                     told = [*told[:-1], f"{told[-1]} {text}"] if goes_on else [*told, text]
             told += [f"{' '.join(key)}: {why}" for key, why in reasons(node.value)]
-            found[name] = "; ".join(told)
+            found[name] = coded("; ".join(told))
     return found
 
 
@@ -216,7 +221,7 @@ def left_out_part():
     out = []
     for part in (*PARTS, "energy"):
         module = importlib.import_module(f"cases_{part}")
-        told = re.sub("``([^`]+)``", r"`\1`", inspect.getdoc(module))
+        told = coded(inspect.getdoc(module))
         lines = [f"- `{name}`: {text}" for name, text in comments(module, LEFT_OUT.get(part, ())).items() if text]
         out += [f"**{part}** Held out: {HELD[part]}.", told, *(["\n".join(lines)] if lines else [])]
     return "\n\n".join(out)

@@ -33,6 +33,12 @@ def ruled(table, header, body):
     return "\n".join(lines)
 
 
+def signed(value, digits=0):
+    """A number with its sign, none where it rounds to 0."""
+    told = f"{value:+.{digits}f}"
+    return told if float(told) else told[1:]
+
+
 @functools.cache
 def points():
     """The points of the exam, with every tool's answer."""
@@ -105,7 +111,7 @@ def overall_rows():
         found, answered = exam.summary(exam.ratio(rows, tool)[every]), int((~np.isnan(rows[tool])).sum())
         version = f" {ask_peers.TOOLS[tool][0]}" if tool in ask_peers.TOOLS else ""
         out.append(
-            [f"{tool}{version}", f"{answered:,}", *(f"{found[n]:+.1f}" if n == "sign" else f"{found[n]:.1f}" for n in names)]
+            [f"{tool}{version}", f"{answered:,}", *(signed(found[n], 1) if n == "sign" else f"{found[n]:.1f}" for n in names)]
         )
     return out
 
@@ -137,7 +143,7 @@ def slice_name(key):
 def slice_rows():
     """One row a slice that is far off, with its cause."""
     return [
-        [slice_name(key), found[exam.OURS]["points"], f"{found[exam.OURS]['sign']:+.0f}",
+        [slice_name(key), found[exam.OURS]["points"], signed(found[exam.OURS]["sign"]),
          *(cell(found[tool], "median") for tool in exam.TOOLS), CAUSES[key]]
         for key, found in high_slices().items()
     ]  # fmt: skip
@@ -157,7 +163,7 @@ def engine_rows():
         found = exam.summary(exam.ratio(rows)[rows["framework"] == engine])
         low, high = ends[engine]
         out.append([label, found["points"], *(f"{found[n]:.1f}" for n in ("median", "mean")), f"{found['within 25 %']:.0f}",
-                    f"{found['sign']:+.1f}", f"{low:.2f} to {high:.2f}", f"{100 * coverage[engine]:.0f}"])  # fmt: skip
+                    signed(found["sign"], 1), f"{low:.2f} to {high:.2f}", f"{100 * coverage[engine]:.0f}"])  # fmt: skip
     return out
 
 
@@ -179,7 +185,7 @@ def summary_cells(error):
     found = exam.summary(error)
     if not found["points"]:
         return [0, *["–"] * 5]
-    return [found["points"], *(f"{found[n]:.0f}" for n in ("median", "mean", "p90", "within 25 %")), f"{found['sign']:+.0f}"]
+    return [found["points"], *(f"{found[n]:.0f}" for n in ("median", "mean", "p90", "within 25 %")), signed(found["sign"])]
 
 
 def first_token_rows():

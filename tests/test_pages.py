@@ -137,14 +137,14 @@ def test_the_blind_part_prints_what_falls_with_its_commit(monkeypatch, tmp_path)
     columns = ("commit", *page.exam.KEY, "tpot", *page.exam.TOOLS, "low", "high")
     same = dict.fromkeys(columns, "1") | {"commit": "0123abc", "model": "phi-4", "aiconfigurator": ""}
     rows = [{"tpot": "0.01", "hwdesign": "0.011", "aisimulate": "0.02", "low": "0.009", "high": "0.012"},
-            {"tpot": "0.02", "hwdesign": "0.018", "aisimulate": "0.02", "low": "0.017", "high": "0.019"}]  # fmt: skip
+            {"tpot": "0.02", "hwdesign": "0.022", "aisimulate": "0.02", "low": "0.021", "high": "0.023"}]  # fmt: skip
     with open(tmp_path / "blind.csv", "w", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, columns)
         writer.writeheader()
         writer.writerows(same | row for row in rows)
     text = page.blind_section(ruler)
     assert "commit `0123abc`" in text
-    assert "| phi-4 | hwdesign | 2 | 10 | 10 | 10 | 100 | +0 | 50 |" in text
+    assert "| phi-4 | hwdesign | 2 | 10 | 10 | 10 | 100 | +10 | 50 |" in text
     assert "| phi-4 | aisimulate | 2 | 50 | 50 | 90 | 50 | +50 | – |" in text
     assert "| phi-4 | aiconfigurator | 0 | – |" in text
 
