@@ -1,7 +1,7 @@
 """What is calibrated: each case is a slice of a published table, a model of its times, and the part that is held out.
 
-Used by `fit_calibration.py`, the Accuracy page and the tests, so that the error that is printed is computed in one place. The
-cases themselves are in `cases_gemm.py`, `cases_attention.py`, ...: each module names its `OPERATIONS` and yields its `cases`.
+Used by `fit_calibration.py`, which computes the error that is printed. The cases themselves are in `cases_gemm.py`,
+`cases_attention.py`, ...: each module names its `OPERATIONS` and yields its `cases`.
 """
 
 import importlib
@@ -35,7 +35,8 @@ class Case:
     subsets: dict
     starts: tuple = ({},)
     weights: np.ndarray | float = 1.0
-    shape: dict = field(default_factory=dict)
+    shape: dict = field(default_factory=dict)  # what the package's function of these times takes, in columns
+    beside: np.ndarray | float = 0.0  # what a row holds beside the time of that function [s]
 
     @property
     def label(self):

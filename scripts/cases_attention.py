@@ -257,7 +257,8 @@ def attention_case(source, operation, device, precision, engine):
         # the size that most models have counts twice where the table has few rows of others
         weights=np.where((engine == "sglang") & (rows["head_size"] == 128), 2.0, 1.0),
         subsets=subsets_of(part, held),
-        shape=rows,
+        shape=work | {"window": window, "latent": np.full(len(window), latent)},
+        beside=between,
     )
 
 

@@ -12,6 +12,7 @@ from calibration_cases import Case, every_third
 from silicon_source import versions_text
 
 from hwdesign.catalogue.device import device as as_device
+from hwdesign.catalogue.precision import BF16
 from hwdesign.timing.kernels import small_seconds
 
 OPERATIONS = ("small kernel",)
@@ -38,7 +39,7 @@ def small_case(device, engine, rows, nbytes, bounds):
         bounds=bounds,
         held=every_third(rows["m"]),
         subsets={"all": np.ones(len(nbytes), bool)},
-        shape={"m": rows["m"].astype(float), "k": rows["k"].astype(float)},
+        shape={"small_kernels": np.ones(len(nbytes)), "small_elements": nbytes / BF16.bytes},
     )
 
 

@@ -159,6 +159,14 @@ def taken(part):
     return (lambda rows: Work(**one, **{name: values[rows] for name, values in many.items()})) if part else None
 
 
+def columns(prefix, part, count):
+    """Fields of a part's `Work` as columns, named after it; none where there is no such work."""
+    if not part:
+        return {}
+    work = vars(part(slice(None)))
+    return {f"{prefix} {name}": np.broadcast_to(work[name], count) for name in FIELDS}
+
+
 def module_case(source, kind, device, framework, phase, form):
     """A module of one format; a third of the (sequences, tokens, cached tokens) is held out whole, over all heads and models."""
     if (kind, framework, phase) in HOST:
@@ -195,7 +203,8 @@ def module_case(source, kind, device, framework, phase, form):
         bounds=bounds,
         held=third(*sizes),
         subsets={"all": np.ones(len(products), bool)},
-        shape=rows,
+        shape=columns("index", index, len(products)) | columns("attend", attend, len(products)),
+        beside=products,
     )
 
 

@@ -101,7 +101,7 @@ def state_case(source, kind, device, framework, phase):
         bounds=DECODE if decode else PREFILL,
         held=third(heads, batch) if decode else third(batch, rows["tokens"]),
         subsets={"all": np.ones(len(batch), bool)},
-        shape=rows,
+        shape=work,
     )
 
 
@@ -126,7 +126,8 @@ def mixing_case(source, device, framework):
 
     what = {"operation": "mhc", "device": device, "precision": "", "framework": framework, "version": versions_text(rows)}
     subsets = {"all": np.ones(len(seconds), bool)}
-    return Case(**what, seconds=seconds, predict=predict, bounds=MIXING, held=every_third(tokens), subsets=subsets)
+    held, shape = every_third(tokens), {"batch": tokens, "ends": 28 * hidden}
+    return Case(**what, seconds=seconds, predict=predict, bounds=MIXING, held=held, subsets=subsets, shape=shape, beside=product)
 
 
 def mixing_products(device, framework, hidden, tokens):

@@ -16,8 +16,11 @@ import numpy as np
 
 from hwdesign.models import config
 from hwdesign.timing import served
+from hwdesign.timing.estimate import decode_step, prefill_step
+from hwdesign.timing.formats import engine_formats
 from hwdesign.timing.intervals import engine_seconds
 from hwdesign.timing.served import served_points
+from hwdesign.timing.silicon import measurements
 
 DATA = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
 OURS, PEERS = "hwdesign", ("aisimulate", "aiconfigurator")
@@ -168,6 +171,81 @@ def named(points):
     """True where a point's model is one of those that the constants of its engine were fitted on."""
     pairs = zip(points["framework"].tolist(), points["model"].tolist(), strict=True)
     return np.array([model in NAMED[engine] for engine, model in pairs])
+def deployments(rows):
+    """(rows served alike, model, device and recipe, keyword arguments) of steps of serving points."""
+    found = {}
+    for i, key in enumerate(zip(*(rows[name].tolist() for name in served.GROUP), strict=True)):
+        found.setdefault(str(key), []).append(i)
+    for chosen in found.values():
+        one = {name: rows[name][chosen[0]] for name in served.GROUP}
+        name, device, framework, precision = (str(one[n]) for n in ("model", "device", "framework", "precision"))
+        model, wide = served.served_checkpoint(name, str(one["wide"]))
+        recipe, cache = served.point_recipe(name, precision, device), str(one["cache"]) or None
+        formats = engine_formats(model, device, framework, recipe=recipe, cache=cache)
+        attention, ffn = served.served_plans(one)
+        engine = served.engine_of_then(framework, name)
+        yield chosen, (model, device, formats.recipe), {"attention": attention, "ffn": ffn, "wide": wide, "engine": engine}
+
+
+def whole_batches(sequences, ways):
+    """Sequences such that each of so many groups of GPUs has as many as another."""
+    return np.ceil(sequences / ways) * ways
+
+
+def first_tokens(points):
+    """Modelled time to the first token of each point [s]: the prefill of one prompt, and one decode step of all in flight."""
+    seconds, lengths = np.empty(len(points["tpot"])), served.mean_lengths(points)
+    for chosen, what, plans in deployments(points):
+        ways = plans["attention"].dp * plans["attention"].pp
+        prompt, answer = (lengths[name][chosen] for name in ("input_tokens", "output_tokens"))
+        prefill = prefill_step(*what, batch=ways, context=prompt, **plans)
+        batch = whole_batches(points["concurrency"][chosen], ways)
+        decode = decode_step(*what, batch=batch, context=np.ceil(prompt + answer / 2), **plans)
+        seconds[chosen] = prefill.seconds + decode.seconds
+    return seconds
+
+
+def disaggregated_points():
+    """Points of servers that prefill on other GPUs, one of each kind, with the modelled decode step of one worker at its share of
+    the sequences [s]: those of one token a step whose requests do not wait, as in `served_points`. What stays in BF16, and the
+    cache, are those of the other points of the same checkpoint and engine.
+    """
+    rows, beside = measurements("serving_disaggregated"), measurements("serving")
+    names = [name for name in rows if name not in ("version", "taken_on", "ttft", "tpot")]
+    groups = {}
+    for i, key in enumerate(zip(*(rows[name].tolist() for name in names), strict=True)):
+        groups.setdefault(key, []).append(i)
+    out = {name: np.array([rows[name][g[0]] for g in groups.values()]) for name in names}
+    out |= {name: np.array([np.median(rows[name][g]) for g in groups.values()]) for name in ("ttft", "tpot")}
+    for name in ("tp", "dp", "moe_tp", "moe_ep"):
+        out[name] = out.pop(f"decode_{name}")
+    alike = ("model", "framework", "precision")
+    told = {key: i for i, key in enumerate(zip(*(beside[name].tolist() for name in alike), strict=True))}
+    known = [told[key] for key in zip(*(out[name].tolist() for name in alike), strict=True)]
+    out |= {name: beside[name][known] for name in ("moe_precision", "cache", "wide")}
+    waiting = out["ttft"] / (out["ttft"] + out["tpot"] * (out["output_tokens"] - 1))
+    keep = (out["speculative"] == "") & (waiting <= served.WAITING)
+    out = {name: values[keep] for name, values in out.items()}
+    out[OURS], lengths = np.empty(int(keep.sum())), served.mean_lengths(out)
+    for chosen, what, plans in deployments(out):
+        batch = whole_batches(out["concurrency"][chosen] / out["decode_workers"][chosen], plans["attention"].dp)
+        context = np.ceil(lengths["input_tokens"][chosen] + lengths["output_tokens"][chosen] / 2)
+        out[OURS][chosen] = decode_step(*what, batch=batch, context=context, **plans).seconds
+    return out
+
+
+def blind_points():
+    """Columns of blind.csv, written once for models that nobody looked at before: `commit`, what names a point, its published
+    time `tpot`, the answer of each tool, and the ends `low` and `high` of the interval [s]; None where it was not run yet.
+    """
+    path = DATA / "blind.csv"
+    if not path.exists():
+        return None
+    with open(path, newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    texts = ("commit", *(name for name in KEY if name not in NUMBERS))
+    columns = {name: [row[name] for row in rows] for name in (*texts, *NUMBERS, "tpot", *TOOLS, "low", "high")}
+    return {n: np.array(v if n in texts else [float(x or "nan") for x in v]) for n, v in columns.items()}
 
 
 def write_intervals(points):

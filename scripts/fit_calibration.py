@@ -1,11 +1,13 @@
 """Fit the constants of the calibrated time model on the shipped tables, and measure the error on what was held out.
 
-    python scripts/fit_calibration.py WHEEL                 # constants.csv, accuracy.csv
+    python scripts/fit_calibration.py WHEEL                 # constants.csv, accuracy.csv, held_out.csv: about ten minutes
     python scripts/fit_calibration.py WHEEL --only experts  # only the rows of one part
-    python scripts/fit_calibration.py WHEEL --ablation      # also ablation.csv: about ten minutes
+    python scripts/fit_calibration.py WHEEL --sample        # held_out.csv alone, with the constants that ship
+    python scripts/fit_calibration.py WHEEL --ablation      # also ablation.csv: about ten minutes more
 
-Writes into `hwdesign/timing/data/`. The constants that ship are those fitted on the training part, so the error that is printed
-is theirs. Deterministic: the same tables give the same files.
+Writes into `hwdesign/timing/data/`, and a sample of what was held out, on which the tests time the package, into `tests/data/`.
+The constants that ship are those fitted on the training part, so the error that is printed is theirs. Deterministic: the same
+tables give the same files. Parts that time products take the GEMM constants that ship: after a change of those run it twice.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import contextlib
 import csv
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +27,13 @@ from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.roofline import gemm_bytes
 from hwdesign.timing import gemm_kernel
+from hwdesign.timing.calibration import constants as shipped
 from hwdesign.timing.calibration import fit
 from hwdesign.timing.kernels import HOT, cold_share
 
 OUT = Path(__file__).parents[1] / "hwdesign" / "timing" / "data"
+SAMPLE_OUT = Path(__file__).parents[1] / "tests" / "data"
+SAMPLED = 12  # held-out rows of each case in held_out.csv
 SCALE = 0.03  # log errors beyond this count linearly: the error that is reported is the mean absolute one
 UNITS = {"fixed": "s", "wave": "s", "chain": "s", "row": "s", "tile": "s", "local": "s", "touched": "s"}
 UNITS |= dict.fromkeys(("merge", "softmax"), "s") | {"edge": "token"}  # of attention
@@ -35,7 +41,7 @@ DIMENSIONLESS = ("attention_prefill", "mla_prefill")  # whose chain is in units 
 UNITS |= {"latency": "s", "doubling": "s", "second": "s", "step": "s", "split": "element"}
 UNITS |= {"fill": "s", "far": "s", "reach": "byte"}
 UNITS |= {"chunk": "s", "token": "s", "start": "s", "until": "entry"}
-TIMES = {"pick": "s"}  # in decode; in prefill it is a share
+IN_DECODE = {"pick": "s", "fill": "1"}  # in prefill a share and a time
 ABLATED = (
     ("GB300", "bf16"),
     ("A100_SXM", "bf16"),
@@ -85,6 +91,31 @@ def accuracy(case, constants):
         yield name, len(held), f"{held.mean():.2f}", f"{np.median(held):.2f}", f"{train.mean():.2f}"
 
 
+def sampled(case, constants):
+    """Rows of held_out.csv: some of what was held out, one from each of as many stretches of the table, with the time by these
+    constants.
+
+    What was timed stands as name=value, without the zeros.
+    """
+    held = np.flatnonzero(case.held)
+    ends = np.unique(np.linspace(0, len(held), SAMPLED + 1).astype(int))
+    # not every n-th row, since tables repeat themselves, and others in each case, since cases share their shapes
+    rows = held[np.random.default_rng(zlib.crc32(case.label.encode())).integers(ends[:-1], ends[1:])]
+    beside = np.broadcast_to(case.beside, case.seconds.shape)
+    for i, seconds in zip(rows.tolist(), case.predict(constants, rows), strict=True):
+        told = ";".join(f"{name}={values[i]:.10g}" for name, values in case.shape.items() if values[i])
+        yield told, f"{beside[i]:.9g}", f"{case.seconds[i]:.6g}", f"{seconds:.6g}"
+
+
+def check_bounds(case, constants):
+    """Raise where a constant lies outside of its bounds."""
+    for name, (_, low, high) in case.bounds.items():
+        if not low * 0.999 <= constants[name] <= high * 1.001:
+            raise AssertionError(f"{case.label}: {name} must be within {low:g} and {high:g}, got {constants[name]:g}")
+    if set(constants) != set(case.bounds):
+        raise AssertionError(f"{case.label}: constants must be {sorted(case.bounds)}, got {sorted(constants)}")
+
+
 def nearby(case):
     """Error of a plain local lookup [%]: the time of the nearest training pair (n, k), scaled by the ratio of the bounds."""
     m, n, k = (case.shape[x] for x in "mnk")
@@ -129,10 +160,10 @@ def patched(name, value):
         setattr(gemm_kernel, name, before)
 
 
-def ablation():
+def ablation(source):
     """Rows of ablation.csv: the held-out error [%] of the full model and of each smaller or different one, refitted."""
     for device, precision in ABLATED:
-        case = gemm_case(device, precision, "sglang")
+        case = gemm_case(source, device, precision, "sglang")
 
         def errors(name, count, error, case=case, device=device, precision=precision):
             means = [f"{np.mean(error[subset & case.held]):.2f}" for subset in case.subsets.values()]
@@ -170,48 +201,61 @@ def ablation():
         yield errors("local lookup (no model)", "", nearby(case))
 
 
-def write(name, header, rows):
-    """Write a CSV file of the package's data."""
-    with open(OUT / name, "w", newline="", encoding="utf-8") as handle:
+def write(name, header, rows, folder=OUT):
+    """Write a CSV file."""
+    with open(folder / name, "w", newline="", encoding="utf-8") as handle:
         csv.writer(handle, lineterminator="\n").writerows([header, *rows])
 
 
-def kept(name, parts):
-    """Rows of a CSV file of the package's data that belong to other parts."""
+def kept(name, parts, folder=OUT):
+    """Rows of a CSV file that belong to other parts; none where there is no such file."""
     mine = {operation for one in parts for operation in part(one).OPERATIONS}
-    with open(OUT / name, newline="", encoding="utf-8") as handle:
+    if not (folder / name).exists():
+        return []
+    with open(folder / name, newline="", encoding="utf-8") as handle:
         return [row for row in list(csv.reader(handle))[1:] if row[0] not in mine]
 
 
-def main(wheel, parts, with_ablation):
-    found, errors, start = [], [], time.perf_counter()
+KEY = ("operation", "device", "precision", "framework")
+COLUMNS = {
+    "constants.csv": (*KEY, "constant", "value", "unit"),
+    "accuracy.csv": (*KEY, "version", "subset", "held_out", "mape", "median", "in_sample"),
+    "held_out.csv": (*KEY, "shape", "beside", "seconds", "modelled"),
+}
+
+
+def main(wheel, parts, with_ablation, only_sample):
+    found, start = {name: [] for name in COLUMNS}, time.perf_counter()
     for case in cases(Source(wheel), parts):
-        constants = {name: float(f"{value:.4g}") for name, value in fitted(case).items()}
         key = (case.operation, case.device, case.precision, case.framework)
+        constants = dict(shipped(*key)) if only_sample else {n: float(f"{value:.4g}") for n, value in fitted(case).items()}
+        check_bounds(case, constants)
         units = UNITS | ({"chain": "1"} if case.operation in DIMENSIONLESS else {})
-        units |= TIMES if case.operation.endswith("decode") else {}
-        found += [(*key, name, f"{value:g}", units.get(name, "1")) for name, value in constants.items()]
+        units |= IN_DECODE if case.operation.endswith("decode") else {}
+        found["constants.csv"] += [(*key, name, f"{value:g}", units.get(name, "1")) for name, value in constants.items()]
+        found["held_out.csv"] += [(*key, *row) for row in sampled(case, constants)]
+        if only_sample:
+            continue
         rows = [(*key, case.version, *row) for row in accuracy(case, constants)]
-        errors += rows
-        print(
-            f"{case.label}: {', '.join(f'{r[5]} {r[7]} %' for r in rows)} after {time.perf_counter() - start:.0f} s",
-            file=sys.stderr,
-        )
-    if parts != PARTS:
-        found, errors = kept("constants.csv", parts) + found, kept("accuracy.csv", parts) + errors
+        found["accuracy.csv"] += rows
+        errors = ", ".join(f"{row[5]} {row[7]} %" for row in rows)
+        print(f"{case.label}: {errors} after {time.perf_counter() - start:.0f} s", file=sys.stderr)
     order = [operation for one in PARTS for operation in part(one).OPERATIONS]
-    found, errors = (sorted(rows, key=lambda row: order.index(row[0])) for rows in (found, errors))
-    write("constants.csv", ("operation", "device", "precision", "framework", "constant", "value", "unit"), found)
-    columns = ("operation", "device", "precision", "framework", "version", "subset", "held_out", "mape", "median", "in_sample")
-    write("accuracy.csv", columns, errors)
+    for name in ("held_out.csv",) if only_sample else COLUMNS:
+        folder = SAMPLE_OUT if name == "held_out.csv" else OUT
+        rows = found[name] + (kept(name, parts, folder) if parts != PARTS else [])
+        write(name, COLUMNS[name], sorted(rows, key=lambda row: order.index(row[0])), folder)
     if with_ablation:
-        write("ablation.csv", ("device", "precision", "model", "constants", "large", "all"), ablation())
+        write(
+            "ablation.csv", ("device", "precision", "model", "constants", "large", "decode", "all"), list(ablation(Source(wheel)))
+        )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", help=f"the wheel of {WHEEL}")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="fit these parts and keep the rows of the others")
+    parser.add_argument("--sample", action="store_true", help="write the sample alone, with the constants that ship")
     parser.add_argument("--ablation", action="store_true", help="also refit every smaller model")
     arguments = parser.parse_args()
-    main(arguments.wheel, tuple(arguments.only or PARTS), arguments.ablation)
+    main(arguments.wheel, tuple(arguments.only or PARTS), arguments.ablation, arguments.sample)

@@ -1,7 +1,7 @@
-"""Write what comes from code: the hardware catalogue, the gallery of models, kinds of blocks, accuracy, measured machines, the API reference, and their figures;
+"""Write what comes from code: the hardware catalogue, the gallery of models, kinds of blocks, accuracy, the exam, measured machines, the API reference, and their figures;
 beside them the schema of the JSON report.
 
-    python scripts/generate_pages.py [--out book]
+    python scripts/generate_pages.py [--out book] [--only accuracy exam]
 
 The Markdown is committed, so that it can be read without building; a test compares it with what this script writes.
 """
@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 import accuracy_page as accuracy
+import exam_page as exam
 import machine_page as machine
 from blocks_page import blocks_page
 from gallery_page import gallery_page, listed, strip
@@ -291,26 +292,47 @@ def pictures(out):
     for name in (given["name"] for given in listed()):
         (out / "gallery" / f"{name}.svg").write_text(strip(config.load(name)), encoding="utf-8")
     save_svg(figures.opening(), out / "opening.svg")
-    for name, ax in (accuracy.pictures() | machine.pictures()).items():
-        save_svg(ax, out / name)
+    for module in DRAWN.values():
+        save_all(module.pictures(), out)
     save_svg(figures.ridges([device(d) for d in device_names()]), out / "ridges.svg")
 
 
-def main(out):
+def save_all(figures, out):
+    """Write figures, {file name: axes}."""
+    from hwdesign.lessons.show import save_svg
+
+    for name, ax in figures.items():
+        save_svg(ax, out / name)
+
+
+PAGES = {
+    "hardware": hardware_page,
+    "api": api_page,
+    "accuracy": lambda: accuracy.accuracy_page(table),
+    "exam": lambda: exam.exam_page(table),
+    "your_machine": lambda: machine.machine_page(table),
+    "gallery": lambda: gallery_page(table),
+    "blocks": lambda: blocks_page(table),
+}
+DRAWN = {"accuracy": accuracy, "exam": exam, "your_machine": machine}  # pages whose figures can be made alone
+
+
+def main(out, only=()):
     out.mkdir(parents=True, exist_ok=True)
-    (out / "hardware.md").write_text(hardware_page(), encoding="utf-8")
-    (out / "api.md").write_text(api_page(), encoding="utf-8")
-    (out / "accuracy.md").write_text(accuracy.accuracy_page(table), encoding="utf-8")
-    (out / "your_machine.md").write_text(machine.machine_page(table), encoding="utf-8")
-    (out / "gallery.md").write_text(gallery_page(table), encoding="utf-8")
-    (out / "blocks.md").write_text(blocks_page(table), encoding="utf-8")
-    pictures(out)
+    for name in only or PAGES:
+        (out / f"{name}.md").write_text(PAGES[name](), encoding="utf-8")
+        if only and name in DRAWN:
+            save_all(DRAWN[name].pictures(), out)
+    if not only:
+        pictures(out)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "book", help="folder to write to")
-    folder = parser.parse_args().out
-    main(folder)
-    if folder == ROOT / "book":
+    parser.add_argument("--only", nargs="+", choices=PAGES, help="write these pages alone")
+    arguments = parser.parse_args()
+    folder = arguments.out
+    main(folder, arguments.only)
+    if folder == ROOT / "book" and not arguments.only:
         SCHEMA.write_text(json.dumps(schema(), indent=1) + "\n", encoding="utf-8")

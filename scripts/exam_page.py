@@ -1,0 +1,358 @@
+"""The page Exam: published serving points against this model and two public planners, for `generate_pages.py`."""
+
+import functools
+import re
+
+import ask_peers
+import exam
+import numpy as np
+
+from hwdesign.lessons import style
+from hwdesign.models import config
+from hwdesign.timing.served import WAITING, served_points
+from hwdesign.timing.silicon import measurements
+
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+FEWEST, HIGH = 20, 15.0  # points of a slice from which on its median error [%] must have a cause
+CAUSES = {  # by model, device, engine and format
+    ("qwen3-235b-a22b", "H200", "vllm", "fp8"): "No tool explains it: something that the sample does not name.",
+    ("qwen3-32b", "H100_SXM", "trtllm", "fp8"): "NVIDIA's own run of 1.0.0rc3, behind a Dynamo frontend. What is left is 20 to 30 µs for each "
+    "sequence, and a prefill that takes a third longer: its Qwen3 path does not fuse the quantization.",
+    ("minimax-m2.5", "H200", "vllm", "fp8"): "A constant of 3 to 6 ms a step that neither plan nor format explains.",
+    ("deepseek-r1", "B300", "sglang", "nvfp4"): "One run, of 0.5.10.post1, whose prefill is slow: with 8192 tokens in "
+    "each further sequence adds 1.5 ms to a token, five times what is modelled; with 1024 tokens in the model is near.",
+}  # fmt: skip
+
+
+def ruled(table, header, body):
+    """A Markdown table whose columns of numbers are set right and never broken."""
+    lines = table(header, body).split("\n")
+    number = re.compile(r"[-+–\d.,/ %]*( ?(µs|ns|element|to) ?[-+–\d.,/ ]*)*")
+    numeric = [all(number.fullmatch(str(row[i])) for row in body) for i in range(len(header))]
+    lines[1] = "| " + " | ".join("---:" if right else "---" for right in numeric) + " |"
+    return "\n".join(lines)
+
+
+def signed(value, digits=0):
+    """A number with its sign, none where it rounds to 0."""
+    told = f"{value:+.{digits}f}"
+    return told if float(told) else told[1:]
+
+
+@functools.cache
+def points():
+    """The points of the exam, with every tool's answer."""
+    return exam.exam_points()
+
+
+def name_of(title, value):
+    """A group's value for a reader."""
+    if title == "framework":
+        return ENGINES[value]
+    return config.load(value).name if title == "model" else value.replace("_", " ")
+
+
+def level_order(value):
+    """Sort key of a range of sequences in flight; other names as they are."""
+    first = value.removeprefix("from ").split(" ")[0]
+    return (0, int(first), "") if first.isdigit() else (1, 0, value)
+
+
+def cell(row, *names):
+    """Numbers of a summary, as one cell; a dash where nothing was answered."""
+    return (
+        " / ".join(f"{row[name]:.0f}" if name == "within 25 %" else f"{row[name]:.1f}" for name in names) if len(row) > 1 else "–"
+    )
+
+
+def grouped(titles=("framework", "device", "model", "in flight")):
+    """(title, value, {tool: summary}) of each group of the points that every tool answers."""
+    rows = points()
+    every, groups = exam.common(rows), exam.groups(rows)
+    for title in titles:
+        for value in sorted(set(groups[title].tolist()), key=level_order):
+            here = every & (groups[title] == value)
+            if here.any():
+                yield title, value, {tool: exam.summary(exam.ratio(rows, tool)[here]) for tool in exam.TOOLS}
+
+
+TITLES = {"framework": "engine", "device": "device", "model": "model", "in flight": "sequences in flight"}
+
+
+def group_rows():
+    """One row a group: median, mean and share within 25 % of the three tools."""
+    shown = ("median", "mean", "within 25 %")
+    return [
+        [TITLES[title], name_of(title, value), found[exam.OURS]["points"], *(cell(found[tool], *shown) for tool in exam.TOOLS)]
+        for title, value, found in grouped()
+    ]
+
+
+def better_rows():
+    """Groups where another tool has the lower median or mean, the largest difference of the medians first."""
+    out = []
+    for title, value, found in grouped():
+        ours, peers = found[exam.OURS], [(tool, found[tool]) for tool in exam.PEERS]
+        ahead = [(tool, r) for tool, r in peers if r["median"] < ours["median"] or r["mean"] < ours["mean"]]
+        if ahead:
+            tool, best = min(ahead, key=lambda pair: pair[1]["median"])
+            shown = [cell(row, "median", "mean") for row in (ours, best)]
+            row = [TITLES[title], name_of(title, value), ours["points"], shown[0], tool, shown[1]]
+            out.append((best["median"] - ours["median"], row))
+    return [row for _, row in sorted(out, key=lambda pair: pair[0])]
+
+
+def overall_rows():
+    """One row a tool over all points that every tool answers."""
+    rows, names = points(), ("median", "mean", "p90", "within 25 %", "sign")
+    every = exam.common(rows)
+    out = []
+    for tool in exam.TOOLS:
+        found, answered = exam.summary(exam.ratio(rows, tool)[every]), int((~np.isnan(rows[tool])).sum())
+        version = f" {ask_peers.TOOLS[tool][0]}" if tool in ask_peers.TOOLS else ""
+        out.append(
+            [f"{tool}{version}", f"{answered:,}", *(signed(found[n], 1) if n == "sign" else f"{found[n]:.1f}" for n in names)]
+        )
+    return out
+
+
+def high_slices(rows=None):
+    """(key, errors of each tool) of slices of 20 points or more whose median error is above 15 %; each must have a cause."""
+    rows = points() if rows is None else rows
+    keys = list(zip(*(rows[name].tolist() for name in ("model", "device", "framework", "precision")), strict=True))
+    found = {}
+    for key in sorted(set(keys)):
+        here = np.array([one == key for one in keys])
+        errors = {tool: exam.summary(exam.ratio(rows, tool)[here]) for tool in exam.TOOLS}
+        if errors[exam.OURS]["points"] >= FEWEST and errors[exam.OURS]["median"] > HIGH:
+            found[key] = errors
+    lacking = [" ".join(key) for key in found if key not in CAUSES]
+    if lacking:
+        raise ValueError(
+            f"each slice above {HIGH:g} % in the median must have a cause in exam_page.CAUSES, got none of {', '.join(lacking)}"
+        )
+    return dict(sorted(found.items(), key=lambda item: -item[1][exam.OURS]["median"]))
+
+
+def slice_name(key):
+    """A slice for a reader."""
+    model, device, framework, precision = key
+    return f"{config.load(model).name} on {device.replace('_', ' ')} in {ENGINES[framework]}, `{precision}`"
+
+
+def slice_rows():
+    """One row a slice that is far off, with its cause."""
+    return [
+        [slice_name(key), found[exam.OURS]["points"], signed(found[exam.OURS]["sign"]),
+         *(cell(found[tool], "median") for tool in exam.TOOLS), CAUSES[key]]
+        for key, found in high_slices().items()
+    ]  # fmt: skip
+
+
+def slices_count():
+    """(slices of 20 points or more, of all slices)."""
+    _, counts = np.unique(exam.groups(points())["slice"], return_counts=True)
+    return int((counts >= FEWEST).sum()), len(counts)
+
+
+def engine_rows():
+    """One row an engine for this model alone: points, errors, interval, and its coverage when a model is left out."""
+    rows, out = points(), []
+    ends, coverage = exam.engine_intervals(rows), exam.left_out_coverage(rows)
+    for engine, label in ENGINES.items():
+        found = exam.summary(exam.ratio(rows)[rows["framework"] == engine])
+        low, high = ends[engine]
+        out.append([label, found["points"], *(f"{found[n]:.1f}" for n in ("median", "mean")), f"{found['within 25 %']:.0f}",
+                    signed(found["sign"], 1), f"{low:.2f} to {high:.2f}", f"{100 * coverage[engine]:.0f}"])  # fmt: skip
+    return out
+
+
+ENGINE_HEAD = [
+    "engine",
+    "points",
+    "median [%]",
+    "mean [%]",
+    "within 25 % [%]",
+    "with sign [%]",
+    "80 % interval",
+    "coverage, model left out [%]",
+]
+SUMMARY_HEAD = ["points", "median", "mean", "p90", "within 25 %", "with sign"]
+
+
+def summary_cells(error):
+    """A summary as cells of `SUMMARY_HEAD`."""
+    found = exam.summary(error)
+    if not found["points"]:
+        return [0, *["–"] * 5]
+    return [found["points"], *(f"{found[n]:.0f}" for n in ("median", "mean", "p90", "within 25 %")), signed(found["sign"])]
+
+
+def first_token_rows():
+    """One row an engine and one a range of sequences in flight: time to the first token."""
+    rows = points()
+    error, groups = exam.first_tokens(rows) / rows["ttft"] - 1, exam.groups(rows)
+    return [
+        [TITLES[title], name_of(title, value), *summary_cells(error[groups[title] == value])]
+        for title in ("framework", "in flight")
+        for value in sorted(set(groups[title].tolist()), key=level_order)
+    ]
+
+
+def disaggregated_rows():
+    """One row a device, engine and format: decode on workers of their own."""
+    rows = exam.disaggregated_points()
+    error, keys = exam.ratio(rows), list(zip(*(rows[n].tolist() for n in ("device", "framework", "precision")), strict=True))
+    body = [["all", "", "", *summary_cells(error)]]
+    for key in sorted(set(keys)):
+        here = np.array([one == key for one in keys])
+        body.append([key[0], ENGINES[key[1]], f"`{key[2]}`", *summary_cells(error[here])])
+    return body
+
+
+def blind_section(ruler):
+    """What the models that nobody looked at gave, or that it was not run yet."""
+    rows = exam.blind_points()
+    told = """## Blind
+
+The points of Qwen3.5-397B and GLM-5 are never looked at, plotted or used in any choice until everything else is frozen, the rules of matching included. Then all
+three tools are asked once, and the numbers are printed as they fall."""
+    if rows is None:
+        return f"{told}\n\nIt was **not run yet**."
+    body = []
+    for model in ("all", *sorted(set(rows["model"].tolist()))):
+        here = (rows["model"] == model) | (model == "all")
+        inside = (rows["tpot"] >= rows["low"]) & (rows["tpot"] <= rows["high"])
+        for tool in exam.TOOLS:
+            covered = f"{100 * inside[here].mean():.0f}" if tool == exam.OURS else "–"
+            name = config.load(model).name if model != "all" else model
+            body.append([name, tool, *summary_cells(exam.ratio({n: v[here] for n, v in rows.items()}, tool)), covered])
+    commits = ", ".join(f"`{commit}`" for commit in dict.fromkeys(rows["commit"].tolist()))
+    head = ["model", "tool", *SUMMARY_HEAD, "inside the 80 % interval"]
+    return f"{told}\n\nFrozen at commit {commits}. Errors and shares in %:\n\n{ruler(head, body)}"
+
+
+def left_out():
+    """Points of the sample that are not compared, by reason: (all, with MTP, unknown, waiting)."""
+    rows = served_points()
+    label, waits = rows["speculative"], (rows["speculative"] == "") & (rows["waiting"] > WAITING)
+    return len(label), int((label == "mtp").sum()), int((label == "unknown").sum()), int(waits.sum())
+
+
+def exam_page(table):
+    """The page as Markdown; `table` makes a table of a header and rows."""
+    ruler = functools.partial(ruled, table)
+    rows = points()
+    every, (sampled, mtp, unknown, waiting) = exam.common(rows), left_out()
+    ours, *peers = (exam.summary(exam.ratio(rows, tool)[every]) for tool in exam.TOOLS)
+    better, overall, far = better_rows(), overall_rows(), slice_rows()
+    versions = " and ".join(f"{tool} {version}" for tool, (version, _) in ask_peers.TOOLS.items())
+    ahead = [r for r in better if r[0] == "engine"]
+    refused = {tool: int(np.isnan(rows[tool]).sum()) for tool in exam.PEERS}
+    many, slices = slices_count()
+    parts = [
+        f"""# Exam
+
+<!-- written by scripts/generate_pages.py; do not edit -->
+
+How well do three tools predict what servers were published to do? {int(every.sum()):,} points of {len(set(rows["model"].tolist()))} models, the same question to each tool: the
+{{term}}`time per output token`. Everything is printed, the groups where another tool is better first. <span class="hw-label hw-published">published</span><span class="hw-label hw-modelled">modelled</span>
+
+## Where another tool is better
+
+{f"In {', '.join(r[1] for r in ahead)} another tool has the lower median or mean." if ahead else "In no engine has another tool the lower median or mean."} All {len(better)} such groups by engine, device,
+model and sequences in flight, median and mean error [%]:
+
+{ruler(["by", "group", "points", "hwdesign", "better", "its errors"], better)}
+
+## All points
+
+Over the {int(every.sum()):,} points that all three answer, the median error is {ours["median"]:.1f} % here, {" and ".join(f"{p['median']:.1f} % by {tool}" for tool, p in zip(exam.PEERS, peers, strict=True))}. Errors and shares [%]:
+
+{ruler(["tool", "answers", "median", "mean", "p90", "within 25 %", "with sign"], overall)}
+
+![Share of points against the absolute error of three tools, a panel an engine: within 25 per cent lie {ours["within 25 %"]:.0f} per cent of all points for hwdesign](exam_errors.svg)
+
+**Read the figure.** A curve further left and higher is better: it says what share of an engine's points a tool predicts within an error. The line marks 25 %.""",
+        f"""## By engine, device, model, sequences in flight
+
+Median / mean / share within 25 % [%], on the points that all three answer:
+
+{ruler(["by", "group", "points", *exam.TOOLS], group_rows())}
+
+## Slices that are far off
+
+Of {slices} slices (a model, a device, an engine, a format) {many} have {FEWEST} points or more. In {len(far)} of them the median error is above {HIGH:g} % [%]:
+
+{ruler(["slice", "points", "with sign", *exam.TOOLS, "cause"], far)}
+
+The page is not written while such a slice has no cause.""",
+        f"""## Intervals
+
+A modelled step carries the interval that held 80 % of the published points of its engine, as published over modelled time, each model counting as much as another
+(`Breakdown.interval`). The last column is the share of a model's points in the interval from the *other* models of the engine:
+
+{ruler(ENGINE_HEAD, engine_rows())}
+
+With few models an engine's interval says little about the next one.
+
+## What was asked
+
+- **Whom.** {versions}, each in an environment of its own, by its documented call for one deployment: measured tables only, the newest for device and engine.
+  `scripts/ask_peers.py` asks, `hwdesign/timing/data/peers.csv` holds the answers and, where a tool answered nothing, its own words
+  ({", ".join(f"{n} of {tool}" for tool, n in refused.items())}).
+- **What.** Model, device, engine, formats of products, experts and cache, plan, sequences in flight, mean lengths of prompt and answer. This model takes kernels of the engines'
+  versions that were served.
+- **Which points.** The sample has {sampled:,} different ones; points that differ only in version and date count once, with their median. Compared are those with one token a step
+  ({mtp} have multi-token prediction, of {unknown} nobody knows) in which the first token comes within a tenth of a request's life; in {waiting} more it comes later, so that requests
+  queued and fewer were decoded than sent. {len(rows["tpot"]):,} remain, {int(every.sum()):,} with three answers. `served_points` in {{doc}}`api` says the rule in full.
+
+**Nothing of the model is fitted on served points.** Tried were host times fitted on named models: a time a step, a time a sequence, a time a layer. Each made the models
+that it was not fitted on worse, so none is in.
+
+`python scripts/exam.py` prints these numbers and those of every slice.""",
+        f"""## Time to the first token
+
+Modelled as the prefill of one prompt and one decode step. A server that gets many requests at once lets them wait for each other, which this does not hold, and published times
+include it: the more sequences in flight, the more is missing. There is no target. Errors and shares [%]:
+
+{ruler(["by", "group", *SUMMARY_HEAD], first_token_rows())}
+
+## Prefill on other GPUs
+
+DeepSeek-R1 with workers that only decode: the decode step of a worker at its share of the sequences, by the same rule of matching, from {len(measurements("serving_disaggregated")["tpot"])} rows of the sample. Errors
+and shares [%]:
+
+{ruler(["device", "engine", "format", *SUMMARY_HEAD], disaggregated_rows())}""",
+        blind_section(ruler),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+@style.styled
+def errors_figure():
+    """One panel an engine: share of the points that all tools answer against the absolute error of each tool."""
+    rows, first = points(), style.axes(width=6.4, height=3.0)
+    figure, every = first.figure, exam.common(rows)
+    first.remove()
+    panels = figure.subplots(1, len(ENGINES), sharey=True)
+    looks = dict(zip(exam.TOOLS, ((style.BLUE, "-"), (style.ORANGE, "--"), (style.GREEN, ":")), strict=True))
+    for ax, (engine, label) in zip(panels, ENGINES.items(), strict=True):
+        here = every & (rows["framework"] == engine)
+        for tool, (color, line) in looks.items():
+            error = np.sort(100 * np.abs(exam.ratio(rows, tool)[here]))
+            ax.plot(error, 100 * np.arange(1, len(error) + 1) / len(error), line, color=color, label=tool)
+        ax.axvline(25, color=style.GREY, lw=1)
+        ax.set_title(f"{label}, {here.sum()} points", fontsize=9.5)
+        ax.set_xlim(0, 60)
+        ax.set_ylim(0, 100)
+        style.plain_ticks(ax.xaxis, (0, 25, 50))
+    panels[0].set_ylabel("share of points [%]")
+    panels[1].set_xlabel("absolute error [%], at most")
+    panels[-1].legend(loc="lower right", fontsize=8.5)
+    return panels[0]
+
+
+def pictures():
+    """{file name: axes} of the page's figure."""
+    return {"exam_errors.svg": errors_figure()}
