@@ -23,7 +23,8 @@ from hwdesign.lessons.show import webp_uri
 from hwdesign.lessons.studies.samples import power_law_tokens
 from hwdesign.measure.runs import Skipped, load_run, shipped_runs
 from hwdesign.models import config
-from hwdesign.timing.calibration import held_out_error
+from hwdesign.timing.calibration import constants, held_out_error
+from hwdesign.timing.kernels import expert_seconds
 from hwdesign.timing.silicon import measurements
 
 EP = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -149,16 +150,26 @@ def round_robin(tokens, ep):
                    touched=np.maximum(np.minimum(pairs, 256) / ep, 1), local=256 / ep, hidden=HIDDEN, width=WIDTH)  # fmt: skip
 
 
+def grouped(work, device, precision):
+    """Time in TensorRT-LLM's own kernels [s], where a step may take FlashInfer's."""
+    card, recipe, size = hw.device(device), hw.recipe(precision), hw.recipe(precision).operand_bytes
+    c = constants("moe", device, precision, "trtllm")
+    return expert_seconds(work, size["b"], size["a"], card, card.peak_flops(recipe.math), c)
+
+
 @pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("GB300", "fp8_block"), ("H200", "fp8_block")])
 def test_layers_of_experts_agree_with_the_published_within_the_held_out_error(device, precision):
     """R1's layer, which the constants of TensorRT-LLM may or may not have seen: they are fitted over 17 layers and more."""
     rows = measurements("moe", device, precision=precision, tp=1, routing="balanced")
-    modelled = hw.expert_time(round_robin(rows["tokens"], rows["ep"]), device, precision, engine="trtllm")
+    work = round_robin(rows["tokens"], rows["ep"])
+    modelled, told = grouped(work, device, precision), held_out_error("moe", device, precision, "trtllm")
     error = np.abs(modelled / rows["seconds"] - 1)
-    told = held_out_error("moe", device, precision, "trtllm")
-    assert len(error) == 27 * 9 and error.mean() < 1.5 * told and told < 0.1
+    assert len(error) == 27 * 9 and error.mean() < told < 0.1
     by_width = [error[rows["ep"] == g].mean() for g in EP]
-    assert max(by_width[:8]) < 0.14 and by_width[8] < 0.21
+    assert max(by_width) < 0.14
+    step = hw.expert_time(work, device, precision, engine="trtllm")  # on Blackwell the faster of its own kernels and FlashInfer's
+    other = hw.expert_time(work, device, precision, engine="sglang")
+    assert np.array_equal(step, np.minimum(modelled, other) if device == "GB300" else modelled)
 
 
 @pytest.mark.parametrize(("device", "precision"), [("GB300", "nvfp4"), ("B200", "fp8_block"), ("H200", "fp8_block")])
@@ -168,8 +179,9 @@ def test_each_engine_has_kernels_of_its_own(device, precision):
     half = Experts(tokens=rows["tokens"], pairs=8 * rows["tokens"], touched=np.minimum(128, 4 * rows["tokens"] + 4), local=256,
                    hidden=HIDDEN, width=WIDTH)  # fmt: skip
     each = {name: hw.expert_time(half, device, precision, engine=name) for name in ("sglang", "trtllm", "vllm")}
+    each["grouped"] = grouped(half, device, precision)
     error = {name: np.abs(t / rows["seconds"] - 1).mean() for name, t in each.items()}
-    assert error["sglang"] < 0.13 and error["sglang"] < error["trtllm"]
+    assert error["sglang"] < 0.13 and error["sglang"] < error["grouped"] and error["sglang"] <= error["trtllm"]
     assert np.array_equal(hw.expert_time(half, device, precision), each["vllm"])
 
 
@@ -180,7 +192,7 @@ def test_more_work_takes_no_less_time(engine, name):
     grown = Experts(**base | {name: np.geomspace(1, 4096 if name != "touched" else 32, 30)})
     time = hw.expert_time(grown, "GB300", "nvfp4", engine=engine)
     assert (np.diff(time) >= 0).all()
-    assert (time[-1] > 1.01 * time[0]) == (name != "slots" or engine == "sglang")
+    assert (time[-1] > 1.01 * time[0]) == (name != "slots" or engine != "vllm")  # TensorRT-LLM: FlashInfer's, as SGLang
 
 
 def test_an_expert_that_is_touched_is_read_at_no_more_than_the_bandwidth():
@@ -269,7 +281,7 @@ def test_a_group_wider_than_the_link_is_told():
     def notes(device, recipe, gpus):
         plans = {"attention": Plan(dp=gpus), "ffn": Plan(ep=gpus)}
         step = hw.decode_step(config.load("deepseek-r1"), device, recipe, batch=gpus, context=1024, **plans)
-        assert not step.calibrated and f"uncalibrated: {step.notes[0]}" in str(step)
+        assert step.calibrated == (not step.notes) and all(f"uncalibrated: {note}" in str(step) for note in step.notes[:1])
         return [note for note in step.notes if "link" in note]
 
     assert notes("H200", "fp8_block", 16) == [
@@ -316,9 +328,9 @@ def test_in_fp8_the_price_of_skew_grows_with_the_width_and_in_nvfp4_it_jumps():
     assert max(falls(device, "nvfp4") for device in ("GB300", "GB200")) > 1.5
 
 
-def r1_step(batch, context, attention, ffn):
-    plans = {"attention": Plan(**attention), "ffn": Plan(**ffn)}
-    return hw.decode_step(config.load("deepseek-r1"), "GB300", "nvfp4", batch=batch, context=context, **plans)
+def r1_step(batch, context, attention, ffn, **more):
+    more |= {"attention": Plan(**attention), "ffn": Plan(**ffn)}
+    return hw.decode_step(config.load("deepseek-r1"), "GB300", "nvfp4", batch=batch, context=context, **more)
 
 
 def test_tensor_parallelism_wins_with_few_sequences_and_a_wide_group_with_many():
@@ -326,7 +338,9 @@ def test_tensor_parallelism_wins_with_few_sequences_and_a_wide_group_with_many()
     wide, sliced = r1_step(few, 2048, {"dp": 8}, {"ep": 8}), r1_step(few, 2048, {"tp": 8}, {"tp": 8})
     ratio = wide.seconds / sliced.seconds
     assert wide.feasible.all() and sliced.feasible.all() and (np.diff(ratio) < 0).all()
-    assert ratio[0] > 1.3 and (ratio[:6] > 1).all() and (ratio[7:] < 1).all() and ratio[-1] < 0.6
+    assert ratio[0] > 1.1 and (ratio[:5] > 1).all() and (ratio[7:] < 1).all() and ratio[-1] < 0.6
+    one = (r1_step(1, 2048, {x: 8}, {y: 8}, engine="trtllm").seconds for x, y in (("dp", "ep"), ("tp", "tp")))
+    assert np.divide(*one) > 1.5  # whose all-reduce spans trays
 
 
 def test_a_wide_group_makes_more_tokens_within_a_tight_limit_and_no_more_within_a_loose_one():
@@ -351,10 +365,8 @@ def test_a_step_takes_the_kernels_of_its_engine(engine):
         b = hw.decode_step(model, "GB300", "nvfp4", batch=64, context=1024, engine=engine, **each)
         assert work.count == 58
         assert b.terms["experts"] == pytest.approx(58 * hw.expert_time(work, "GB300", "nvfp4", engine=engine))
-        if engine == "trtllm":
-            load = {"concurrency": 64, "input_tokens": 1024, "output_tokens": 256, **each}
-            slow, fast = (hw.time_per_output_token(model, "GB300", "nvfp4", **load, engine=e) for e in (engine, "sglang"))
-            assert slow > 1.05 * fast
+        if engine == "trtllm":  # its own kernels are the slower ones
+            assert 1.1 * b.terms["experts"] < 58 * grouped(work, "GB300", "nvfp4")
 
 
 def test_an_expert_of_r1_sees_enough_rows_from_66_gpus_on():

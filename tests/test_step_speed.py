@@ -30,7 +30,7 @@ PLANS = [
     (Plan(dp=4), Plan(ep=4, gather=True)),
 ]
 SILICON = [("H200", "fp8"), ("GB300", "nvfp4"), ("A100_SXM", "bf16"), ("B200", "fp8_block")]
-WAYS = [{}, {"ideal": True}, {"engine": "sglang"}, {"engine": "trtllm"}, {"wide": ["attention"]}, {"expert_kernel": "fused"}]
+WAYS = [{}, {"ideal": True}, {"engine": "sglang"}, {"engine": "trtllm"}, {"wide": ["attention"]}, {"framework": "sglang"}]
 AMOUNTS = ("memory", "cache", "activations", "capacity", "seconds", "usable", "feasible")
 
 
@@ -71,7 +71,11 @@ def check(one, many, i):
         whole = np.broadcast_to(getattr(many, name), np.shape(many.seconds))
         assert np.ndim(getattr(one, name)) == 0
         assert getattr(one, name) == pytest.approx(whole[i], rel=1e-12, abs=0), name
-    seen = {"terms", *AMOUNTS}
+    seen = {"terms", "joules", *AMOUNTS}
+    assert (one.joules.plans, one.joules.note) == (many.joules.plans, many.joules.note)
+    if i == 0:  # worked out on demand
+        whole = many.energy
+        assert one.energy is whole is None or one.energy == pytest.approx(whole[i], rel=1e-12, abs=0)
     for field in fields(many):
         if field.name not in seen:
             whole, own = getattr(many, field.name), getattr(one, field.name)
@@ -168,7 +172,7 @@ def test_a_mistake_is_named_after_good_calls_as_before_them():
         {"batch": 0}, {"batch": 1.5}, {"context": -1}, {"context": None}, {"batch": True}, {"ideal": 1},
         {"wide": ["x"]}, {"wide": [[]]}, {"wide": 3}, {"attention": 8}, {"ffn": {}}, {"ffn": Plan(tp=4)},
         {"framework": "x"}, {"framework": []}, {"engine": "x"},
-        {"engine": {}}, {"expert_kernel": "x"}, {"expert_kernel": []}, {"attention": Plan(tp=3), "ffn": Plan(tp=3)},
+        {"engine": {}}, {"attention": Plan(tp=3), "ffn": Plan(tp=3)},
     ]  # fmt: skip
     what = [("llama", "H200", "fp8"), (llama, "H2000", "fp8"), (llama, {}, "fp8"), (llama, "H200", "fp9"), (llama, "H200", [])]
     what.append((llama, "H200", "nvfp4"))
