@@ -1,5 +1,6 @@
 """The page Exam: published serving points against this model and two public planners, for `generate_pages.py`."""
 
+import csv
 import functools
 import re
 
@@ -16,9 +17,10 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 FEWEST, HIGH = 20, 15.0  # points of a slice from which on its median error [%] must have a cause
 CAUSES = {  # by model, device, engine and format
     ("qwen3-235b-a22b", "H200", "vllm", "fp8"): "No tool explains it: something that the sample does not name.",
-    ("qwen3-32b", "H100_SXM", "trtllm", "fp8"): "NVIDIA's own run of 1.0.0rc3, behind a Dynamo frontend. What is left is 20 to 30 µs for each "
-    "sequence, and a prefill that takes a third longer: its Qwen3 path does not fuse the quantization.",
-    ("minimax-m2.5", "H200", "vllm", "fp8"): "A constant of 3 to 6 ms a step that neither plan nor format explains.",
+    ("qwen3-32b", "H100_SXM", "trtllm", "fp8"): "NVIDIA's own run of 1.0.0rc3, behind a Dynamo frontend. What is left grows by 20 to 30 µs "
+    "with each sequence, and a prefill takes longer than its kernels.",
+    ("gpt-oss-120b", "B200", "trtllm", "nvfp4"): "Its recipe launches each kernel before the one in front has ended, which no table holds; and "
+    "with uniform routing more experts are read than by a real router.",
     ("deepseek-r1", "B300", "sglang", "nvfp4"): "One run, of 0.5.10.post1, whose prefill is slow: with 8192 tokens in "
     "each further sequence adds 1.5 ms to a token, five times what is modelled; with 1024 tokens in the model is near.",
 }  # fmt: skip
@@ -158,12 +160,11 @@ def slices_count():
 def engine_rows():
     """One row an engine for this model alone: points, errors, interval, and its coverage when a model is left out."""
     rows, out = points(), []
-    ends, coverage = exam.engine_intervals(rows), exam.left_out_coverage(rows)
+    coverage = exam.left_out_coverage(rows)
     for engine, label in ENGINES.items():
         found = exam.summary(exam.ratio(rows)[rows["framework"] == engine])
-        low, high = ends[engine]
         out.append([label, found["points"], *(f"{found[n]:.1f}" for n in ("median", "mean")), f"{found['within 25 %']:.0f}",
-                    signed(found["sign"], 1), f"{low:.2f} to {high:.2f}", f"{100 * coverage[engine]:.0f}"])  # fmt: skip
+                    signed(found["sign"], 1), f"{100 * coverage[engine]:.0f}"])  # fmt: skip
     return out
 
 
@@ -174,8 +175,7 @@ ENGINE_HEAD = [
     "mean [%]",
     "within 25 % [%]",
     "with sign [%]",
-    "80 % interval",
-    "coverage, model left out [%]",
+    "inside the interval, model left out [%]",
 ]
 SUMMARY_HEAD = ["points", "median", "mean", "p90", "within 25 %", "with sign"]
 
@@ -186,6 +186,25 @@ def summary_cells(error):
     if not found["points"]:
         return [0, *["–"] * 5]
     return [found["points"], *(f"{found[n]:.0f}" for n in ("median", "mean", "p90", "within 25 %")), signed(found["sign"])]
+
+
+def named_rows():
+    """One row a tool for the models that the constants of their engine were fitted on, and for the others."""
+    rows = points()
+    named, every, out = exam.named(rows), exam.common(rows), []
+    for title, chosen in (("models of the constants", named), ("other models", ~named)):
+        out += [[title, tool, *summary_cells(exam.ratio(rows, tool)[every & chosen])] for tool in exam.TOOLS]
+    return out
+
+
+def constant_rows():
+    """One row an engine: what its steps take besides their kernels, and the models that told."""
+    with open(exam.DATA / "served_constants.csv", newline="", encoding="utf-8") as handle:
+        return [
+            [ENGINES[row["engine"]], *(f"{float(row[n]) * 1e6:.1f}" for n in ("layer", "sequence")),
+             ", ".join(config.load(name).name for name in row["models"].split())]
+            for row in csv.DictReader(handle)
+        ]  # fmt: skip
 
 
 def first_token_rows():
@@ -250,6 +269,8 @@ def exam_page(table):
     ahead = [r for r in better if r[0] == "engine"]
     refused = {tool: int(np.isnan(rows[tool]).sum()) for tool in exam.PEERS}
     many, slices = slices_count()
+    low, high = exam.interval(rows)
+    apart = {tool: exam.summary(exam.ratio(rows, tool)[every & ~exam.named(rows)])["median"] for tool in exam.TOOLS}
     parts = [
         f"""# Exam
 
@@ -261,7 +282,7 @@ How well do three tools predict what servers were published to do? {int(every.su
 ## Where another tool is better
 
 {f"In {', '.join(r[1] for r in ahead)} another tool has the lower median or mean." if ahead else "In no engine has another tool the lower median or mean."} All {len(better)} such groups by engine, device,
-model and sequences in flight, median and mean error [%]:
+model and sequences in flight, median and mean error [%]. On the models that no constant of ours was fitted on, the planners have the lower median: {" and ".join(f"{apart[tool]:.1f} % ({tool})" for tool in exam.PEERS)} against {apart[exam.OURS]:.1f} %.
 
 {ruler(["by", "group", "points", "hwdesign", "better", "its errors"], better)}
 
@@ -289,12 +310,12 @@ Of {slices} slices (a model, a device, an engine, a format) {many} have {FEWEST}
 The page is not written while such a slice has no cause.""",
         f"""## Intervals
 
-A modelled step carries the interval that held 80 % of the published points of its engine, as published over modelled time, each model counting as much as another
-(`Breakdown.interval`). The last column is the share of a model's points in the interval from the *other* models of the engine:
+A modelled step carries an interval (`Breakdown.interval`): published times lay between {low:.2f} and {high:.2f} of the modelled ones in the middle 80 % of the points, each run of a
+model in an engine counting as much as another. The last column is the share of points in the interval from all *other* models:
 
 {ruler(ENGINE_HEAD, engine_rows())}
 
-With few models an engine's interval says little about the next one.
+It is one interval for all engines: those of one engine alone held 66 to 95 % of the points of a model that was left out.
 
 ## What was asked
 
@@ -307,8 +328,12 @@ With few models an engine's interval says little about the next one.
   ({mtp} have multi-token prediction, of {unknown} nobody knows) in which the first token comes within a tenth of a request's life; in {waiting} more it comes later, so that requests
   queued and fewer were decoded than sent. {len(rows["tpot"]):,} remain, {int(every.sum()):,} with three answers. `served_points` in {{doc}}`api` says the rule in full.
 
-**Nothing of the model is fitted on served points.** Tried were host times fitted on named models: a time a step, a time a sequence, a time a layer. Each made the models
-that it was not fitted on worse, so none is in.
+**Two constants an engine are fitted on served points**, all others on kernels: what a step takes besides its kernels, for each layer and for each sequence
+(`served_constants.csv`). They were fitted on the points of two models an engine; the others stand apart, errors and shares [%]:
+
+{ruler(["points of", "tool", *SUMMARY_HEAD], named_rows())}
+
+{ruler(["engine", "for each layer [µs]", "for each sequence [µs]", "fitted on"], constant_rows())}
 
 `python scripts/exam.py` prints these numbers and those of every slice.""",
         f"""## Time to the first token

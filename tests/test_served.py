@@ -63,7 +63,8 @@ def test_each_point_is_there_once_and_the_labels_count():
     every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
     assert len(every) == len(set(map(str, every))) == 2530
     assert Counter(rows["speculative"].tolist()) == {"": 2315, "mtp": 123, "unknown": 92}
-    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1", "minimax-m2.5", "kimi-k2.5"} and "deepseek-v3" not in rows["model"]
+    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1", "minimax-m2.5", "kimi-k2.5"}
+    assert "deepseek-v3" not in rows["model"]
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post3"]) == {"mtp"}
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post2"]) == {""}
 
@@ -117,7 +118,8 @@ def test_lengths_are_the_mean_ones_where_the_benchmark_draws_them():
     plan, model = hw.Plan(tp=2), config.load("llama-3.1-70b")
     recipe = engine_formats(model, "H100_SXM", "vllm", recipe="fp8", cache="fp8").recipe
     load = {"concurrency": 4, "input_tokens": 922, "output_tokens": 922}
-    by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, attention=plan, ffn=plan, engine=engine_of_then("vllm"))
+    plans = {"attention": plan, "ffn": plan, "engine": engine_of_then("vllm", "llama-3.1-70b")}
+    by_hand = hw.time_per_output_token(model, "H100_SXM", recipe, **load, **plans)
     assert served_points(**kind, input_tokens=1024, output_tokens=1024)["modelled"].item() == pytest.approx(float(by_hand))
     drawn = served_points(input_tokens=[1024, 8192], output_tokens=[1024, 8192])
     assert set(drawn["model"]) == INFERENCEX | {"qwen3-32b"}  # 15 points of another benchmark have such lengths, too
@@ -168,7 +170,7 @@ def point_case(points, i, then=False):
     return hw.Case(
         model=served_checkpoint(str(one["model"]), str(one["wide"]))[0],
         device=str(one["device"]),
-        engine=engine_of_then(str(one["framework"])) if then else str(one["framework"]),
+        engine=engine_of_then(str(one["framework"]), str(one["model"])) if then else str(one["framework"]),
         recipe=point_recipe(str(one["model"]), str(one["precision"]), str(one["device"])),
         cache=str(one["cache"]) or None,
         attention=attention,
@@ -188,7 +190,7 @@ def test_the_checker_agrees_with_the_matched_points():
     assert len(error) == 1741 and np.median(error) < 0.11 and np.mean(error) < 0.15
     r1 = (points["model"] == "deepseek-r1") & (points["device"] == "H200")
     assert r1.sum() == 30 and np.median(error[r1]) < 0.20
-    plain = [i for i, wide in enumerate(points["wide"]) if not wide or "but" in wide][::5]  # no parts that the checker cannot name
+    plain = [i for i, wide in enumerate(points["wide"]) if not wide or "but" in wide][::5]  # no parts it cannot name
     then = [point_case(points, i, then=True).token_seconds for i in plain]
     assert len(plain) > 200 and then == pytest.approx(points["modelled"][plain], rel=1e-9)
 

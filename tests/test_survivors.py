@@ -746,7 +746,7 @@ def test_lengths_that_are_drawn_below_the_nominal_count_at_nine_tenths():
         r1 = config.load("deepseek-r1")
         cache = str(points["cache"][i]) or None
         recipe = engine_formats(r1, "B200", "sglang", recipe="fp8_block", cache=cache).recipe
-        plans = {"attention": attention, "ffn": ffn, "engine": served.engine_of_then("sglang")}
+        plans = {"attention": attention, "ffn": ffn, "engine": served.engine_of_then("sglang", "deepseek-r1")}
         alone = hw.time_per_output_token(r1, "B200", recipe, **load, **plans)
         assert points["modelled"][i] == pytest.approx(float(alone), rel=1e-12)
 

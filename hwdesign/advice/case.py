@@ -256,13 +256,12 @@ class Case:
 
     @property
     def token_interval(self):
-        """Where the middle 80 % of the engine's served points lay around such a `token_seconds` [s],
-        as (least, most); None where that is not known or the engine has no served points.
+        """Where the middle 80 % of served points lay around such a `token_seconds` [s], as (least,
+        most); None where that is not known.
         """
-        factors = interval_factors(self.engine.name)
-        if self.token_seconds is None or factors is None:
+        if self.token_seconds is None:
             return None
-        return tuple(self.token_seconds * factor for factor in factors)
+        return tuple(self.token_seconds * factor for factor in interval_factors())
 
     @property
     def seconds(self):
