@@ -107,8 +107,8 @@ def test_published_milliseconds_of_128_layers_of_2048_and_32_of_4096():
     ("key", "ratios"),
     [
         (("GB300", "nvfp4", "trtllm"), {1: 2.37, 256: 2.51, 8192: 1.64}),
-        (("GB300", "bf16", "sglang"), {1: 1.60, 8192: 1.05}),
-        (("H100_SXM", "bf16", "sglang"), {1: 1.23, 16: 1.37, 8192: 0.95}),
+        (("GB300", "bf16", "sglang"), {1: 1.57, 8192: 1.06}),
+        (("H100_SXM", "bf16", "sglang"), {1: 1.31, 16: 1.40, 8192: 0.90}),
     ],
 )
 def test_published_ratios_of_deep_to_wide(key, ratios):
@@ -138,29 +138,30 @@ def test_a_layer_off_the_grid_is_refused_by_its_size(m, h, says):
 def test_square_layers_of_one_token_on_two_devices():
     new, old = (hw.gemm_grid(device, "bf16", "sglang") for device in ("GB300", "H100_SXM"))
     small = [round(float(grid.at(1, 2048, 2048)) * 1e6, 1) for grid in (new, old)]
-    assert small == [7.1, 6.7]  # the newer device is no faster
-    assert round(float(old.at(1, 8192, 8192) / new.at(1, 8192, 8192)), 2) == 2.05
+    assert small == [6.2, 7.6]  # 1.23 times as fast, with 2.4 times the bandwidth
+    assert round(float(old.at(1, 8192, 8192) / new.at(1, 8192, 8192)), 2) == 2.08
 
 
 TOKENS = [1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192]
 
 
+# The rows of TensorRT-LLM's FP8 hold passes that a server with fixed scales does not run, and the model leaves out.
 @pytest.mark.parametrize(
-    "key",
+    ("key", "low", "high"),
     [
-        ("GB300", "nvfp4", "trtllm"), ("GB300", "nvfp4", "sglang"), ("GB300", "bf16", "sglang"), ("H200", "fp8", "trtllm"),
-        ("H100_SXM", "bf16", "sglang"),
+        (("GB300", "nvfp4", "trtllm"), -0.08, 0.13), (("GB300", "nvfp4", "sglang"), -0.08, 0.1),
+        (("GB300", "bf16", "sglang"), -0.09, 0.09), (("H200", "fp8", "trtllm"), -0.3, -0.17),
+        (("H100_SXM", "bf16", "sglang"), -0.16, 0.12),
     ],
-    ids="-".join,
 )  # fmt: skip
-def test_the_model_tells_how_much_longer_the_deep_one_takes(key):
+def test_the_model_tells_how_much_longer_the_deep_one_takes(key, low, high):
     device, precision, framework = key
     times = {}
     for name, shapes, layers in (("deep", NARROW, 128), ("wide", WIDE, 32)):
         times[name] = sum(layers * hw.gemm_time(TOKENS, n, k, device, precision, framework=framework) for n, k in shapes)
     deep, wide = deep_and_wide(TOKENS, *key)
     off = (times["deep"] / times["wide"]) / (deep / wide) - 1
-    assert np.abs(off).max() < 0.15, dict(zip(TOKENS, off.round(3).tolist(), strict=True))
+    assert ((low < off) & (off < high)).all(), dict(zip(TOKENS, off.round(3).tolist(), strict=True))
 
 
 # Two versions of one engine -----------------------------------------------------------------------------------------------
@@ -178,13 +179,14 @@ def test_both_versions_hold_each_shape_once():
     assert (rows["seconds"] > 1e-6).all() and (rows["seconds"] < 1e-2).all()
 
 
-def test_the_newer_version_is_the_shipped_grid():
-    rows, grid = measurements("gemm_versions", "H100_SXM", version=NEW), hw.gemm_grid("H100_SXM", "bf16", "sglang")
-    assert grid.version == NEW and len(rows["seconds"]) == 80
-    again = grid.at(*(rows[x].astype(int) for x in "mnk"))
-    assert np.allclose(rows["seconds"], again, rtol=1e-5, atol=0)
-    old = measurements("gemm_versions", "H100_SXM", version=OLD)
-    assert not np.allclose(old["seconds"], again, rtol=1e-2, atol=0)
+def test_the_newer_version_is_near_the_shipped_grid_which_is_newer_still():
+    grid, apart = hw.gemm_grid("H100_SXM", "bf16", "sglang"), {}
+    for version in (OLD, NEW):
+        rows = measurements("gemm_versions", "H100_SXM", version=version)
+        apart[version] = np.abs(rows["seconds"] / grid.at(*(rows[x].astype(int) for x in "mnk")) - 1)
+    assert grid.version == "0.5.20" and len(apart[NEW]) == 80
+    assert np.median(apart[NEW]) < 0.04 and apart[NEW].max() < 0.2
+    assert np.median(apart[OLD]) > 0.13 and apart[OLD].max() > 0.45
 
 
 def test_in_the_older_version_three_shapes_came_faster_than_memory_can():
@@ -501,8 +503,8 @@ def test_the_slider_over_tokens_shows_the_published_times():
     assert {f.ax.get_ylim() for f in frames} == {frames[0].ax.get_ylim()}  # nothing jumps as the slider moves
     assert frames[0].ax.get_ylim()[1] > max(max(line.get_ydata()) for f in frames for line in f.ax.lines)
     told = {f.data["m"]: f.text for f in frames}
-    assert told[1].endswith("TensorRT-LLM 2.37; GB300 BF16, SGLang 1.60; H100 BF16, SGLang 1.23.")
-    assert "H100 BF16, SGLang 1.37." in told[16] and "TensorRT-LLM 2.51;" in told[256] and "H100 BF16, SGLang 0.95." in told[8192]
+    assert told[1].endswith("TensorRT-LLM 2.37; GB300 BF16, SGLang 1.57; H100 BF16, SGLang 1.31.")
+    assert "H100 BF16, SGLang 1.40." in told[16] and "TensorRT-LLM 2.51;" in told[256] and "H100 BF16, SGLang 0.90." in told[8192]
     assert {12 * h * h * layers for h, layers in PLAIN.items()} == {6442450944}
 
 
