@@ -255,7 +255,7 @@ def test_what_is_remembered_has_bounds(monkeypatch):
     llama, card = config.load("llama-3.1-8b"), hw.device("H200")
     for batch, context in loads(60, 6):
         hw.decode_step(llama, card, "fp8", batch=batch, context=context)
-    steps = estimate._one_steps(estimate._Same(llama), card, "fp8", None, None, (), False, None, None, "vllm")
+    steps = estimate._one_steps(estimate._Same(llama), card, "fp8", None, None, (), False, None, "vllm")
     assert len(steps.blocks) <= 3 and len(steps.singles) <= 3 and len(steps.lengths) <= 3 and not steps.timer.parts
     assert len(steps.timer.clock.known) <= one_step.MOST_SCORES
     for share in range(40):
@@ -318,7 +318,7 @@ def test_a_step_is_fast_with_another_load_in_each_call(name, device, recipe, att
 
     def slow():
         for batch, context in pairs[:20]:
-            estimate._timer(model, device, recipe, (), False, None, None, "vllm").time(attention, ffn, batch, context, 1)
+            estimate._timer(model, device, recipe, (), False, None, "vllm").time(attention, ffn, batch, context, 1)
 
     one, whole = spent(fast) / 200, spent(slow) / 20
     assert one < 1 / 2500 and one * times < whole, f"{1 / one:.0f} a second, {whole / one:.1f} times as many as whole steps"

@@ -577,12 +577,12 @@ NAMES = {"deepseek-r1": "DeepSeek-R1", "qwen3-235b-a22b": "Qwen3-235B-A22B"}
 _NUMBERS_5 = variants(
     "model device context milliseconds wanted",
     ("deepseek-r1", "GB300", 8192, 20, 3000),
-    ("deepseek-r1", "GB300", 2048, 15, 4500),
-    ("deepseek-r1", "GB300", 4096, 12, 1000),
+    ("deepseek-r1", "GB300", 2048, 15, 3400),
+    ("deepseek-r1", "GB300", 4096, 12, 300),
     ("deepseek-r1", "GB300", 4096, 30, 6000),
-    ("qwen3-235b-a22b", "GB300", 4096, 12, 800),
+    ("qwen3-235b-a22b", "GB300", 4096, 14, 1000),
     ("deepseek-r1", "GB200", 16384, 60, 3450),
-    ("qwen3-235b-a22b", "GB300", 8192, 20, 1900),
+    ("qwen3-235b-a22b", "GB300", 8192, 20, 1800),
 )
 
 
