@@ -58,7 +58,7 @@ def the(found, guideline, dimension):
 def seconds(case, **changes):
     """The step of a case, from its fields."""
     used = {name: changes.get(name, getattr(case, name)) for name in ("batch", "context", "attention", "ffn")}
-    return float(hw.decode_step(case.model, case.device, case.recipe, **used).seconds)
+    return float(hw.decode_step(case.model, case.device, case.recipe, engine=case.engine, **used).seconds)
 
 
 # Published models ---------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def a_dense_model_three_times_as_deep():
     case = Case(model=replace(llama, name="deep", blocks=llama.blocks * 3), device="GB300", recipe="nvfp4", batch=4, context=1024)
     found = checklist(case)
     deep = the(found, 3, "layers")
-    assert (deep.value, deep.rule, deep.status) == ("96", "hidden size over layers at least 87", "warn")
+    assert (deep.value, deep.rule, deep.status) == ("96", "hidden size over layers at least 87", "fail")
     assert deep.fix.text == "59 layers of hidden size 5248" and 5248 / 59 >= 5376 / 62 > 5248 / 61
     said = "hidden size 4096 over 96 layers is 43; trained dense models of 7 billion parameters on: 87 to 140"
     assert found.verdicts[2].reason == said
@@ -122,15 +122,15 @@ def deepseek_in_four_stages():
 
 
 def deepseek_over_sixteen():
-    """Each GPU holds the latent of all tokens under TP16; Helix cuts it. Twice the sequences, a quarter of the tokens: data."""
+    """Each GPU holds the latent of all tokens under TP16; Helix cuts it. vLLM's sums are fast in groups of four alone."""
     plans = {"attention": hw.Plan(tp=16), "ffn": hw.Plan(ep=16)}
     few = Case(model=config.load("deepseek-r1"), recipe="nvfp4", batch=4, context=524_288, **plans)
     finding = the(checklist(few), 7, "attention plan")
-    assert finding.status == "fail" and finding.value == "tp=16" and finding.fix.case.attention == hw.Plan(kvp=16)
-    assert finding.fix.case.ffn == few.ffn and "kvp=16" in finding.fix.text
+    assert finding.status == "fail" and finding.value == "tp=16" and finding.fix.case.attention == hw.Plan(kvp=4, dp=4)
+    assert finding.fix.case.ffn == hw.Plan(ep=16, gather=True) and "kvp=4,dp=4" in finding.fix.text
     assert checklist(few).verdicts[6].reason.startswith("16 copies of each token's cache; another plan of attention saves")
     many = the(checklist(replace(few, batch=8, context=131_072)), 7, "attention plan").fix.case.attention
-    assert many.dp > 1 and many.tp == 1
+    assert many == hw.Plan(kvp=4, dp=4)
 
 
 def llama_on_one_gpu():
@@ -377,8 +377,8 @@ def test_stages_cost_what_their_gpus_wait():
     ("name", "stages", "imbalance"),
     [
         ("gemma-3-27b", 16, 1.15),
-        ("nemotron-3-nano-30b-a3b", 8, 1.19),
-        ("nemotron-3-nano-30b-a3b", 16, 1.94),
+        ("nemotron-3-nano-30b-a3b", 8, 1.17),
+        ("nemotron-3-nano-30b-a3b", 16, 1.76),
         ("llama-3.3-nemotron-super-49b", 4, 1.55),
         ("llama-3.1-70b", 16, 1.01),
     ],
@@ -640,7 +640,7 @@ def test_heads_of_an_odd_size_may_become_heads_of_128():
     model = hw.Model(name="odd", hidden_size=4096, vocab_size=128256, blocks=(block,) * 32)
     finding = the(checklist(Case(model=model, device="H100_SXM", recipe="bf16")), 2, "query heads")
     assert finding.value == "4100" and finding.status == "warn"
-    assert finding.fix.text == "32 query heads of 128" and finding.fix.step <= 0.001  # 4096; 32 of 100 are 3200
+    assert finding.fix.text == "32 query heads" and finding.fix.step <= 0.001
 
 
 def test_a_head_count_is_no_width():
@@ -718,9 +718,9 @@ def test_equal_stages_are_a_fix_though_the_head_stays():
 @pytest.mark.parametrize("cache", ["fp8", "bf16"])
 @pytest.mark.parametrize(
     ("name", "saved"),  # with an FP8 cache in both
-    [("olmo-2-7b", 0.000), ("gpt-neox-20b", 0.029), ("phi-4", 0.031), ("llama-3.1-8b", 0.007), ("qwen3-0.6b", -0.067),
-     ("llama-3.1-70b", 0.127), ("qwen2.5-72b", 0.131), ("qwen3-30b-a3b", 0.192), ("mixtral-8x7b", 0.30),
-     ("qwen3-235b-a22b", 0.35)],
+    [("olmo-2-7b", -0.056), ("gpt-neox-20b", -0.009), ("phi-4", -0.036), ("llama-3.1-8b", -0.080), ("qwen3-0.6b", -0.166),
+     ("llama-3.1-70b", 0.072), ("qwen2.5-72b", 0.076), ("qwen3-30b-a3b", 0.027), ("mixtral-8x7b", 0.16),
+     ("qwen3-235b-a22b", 0.233)],
 )  # fmt: skip
 def test_a_recipe_is_judged_with_one_format_of_the_cache(name, saved, cache):
     """A reader's own comparison of NVFP4 with BF16, eight GB300s, 64 sequences of 8192 tokens; a BF16 cache dilutes the gain."""
@@ -737,12 +737,12 @@ def test_a_cache_in_fp8_is_a_finding_of_its_own():
     """Half the bytes of what attention reads; the server chooses it, and it is warned of at most."""
     found = judged(case_of("olmo-2-7b", device="GB300", recipe="bf16", tp=8))
     finding = the(found, 4, "cache")
-    assert finding.cost == pytest.approx(0.301, abs=0.001) and finding.status == found.verdicts[3].status == "warn"
+    assert finding.cost == pytest.approx(0.311, abs=0.001) and finding.status == found.verdicts[3].status == "warn"
     assert (finding.value, finding.fix.text, finding.fix.place) == ("bf16", "cache fp8", "server")
     assert finding.fix.case.recipe.weights == found.case.recipe.weights and finding.fix.case.cache.name == "fp8"
     assert not findings(judged(finding.fix.case), 4)
     small = judged(case_of("llama-3.1-8b", device="H100_SXM", recipe="fp8", batch=1))
-    assert "a cache in fp8 would add 1.9 %" in small.verdicts[3].reason and not findings(small, 4)
+    assert "a cache in fp8 would save 0.2 %" in small.verdicts[3].reason and not findings(small, 4)
     for case in (case_of("llama-3.1-8b", device="A100_SXM"), replace(found.case, cache="fp8")):  # no FP8 math; FP8 already
         assert "cache" not in judged(case).verdicts[3].reason
 

@@ -144,7 +144,7 @@ def test_limits_agree_with_counts_of_the_model():
         ({"recipe": "fp8"}, f"hidden size must be a multiple of 16 ({KERNELS})", "got 3000"),
         ({"expert_width": 520}, f"expert width must be a multiple of 64 ({KERNELS}, times tp of ffn)", "got 520"),
         ({"expert_width": 520}, f"expert width must be a multiple of 32 ({KERNELS}, times tp of prefill)", "got 520"),
-        ({"layers": 80, "experts": 336, "expert_width": 448}, "time to the first token must be at most 1 s", "got 1.1 s"),
+        ({"layers": 80, "experts": 336, "expert_width": 448}, "time to the first token must be at most 1 s", "got 1.11 s"),
     ],
 )  # fmt: skip
 def test_each_refusal_names_its_quantity_its_value_and_what_is_allowed(change, quantity, got):
@@ -157,10 +157,10 @@ def test_each_refusal_names_its_quantity_its_value_and_what_is_allowed(change, q
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
-        ({"user_rate": 5e3}, "tokens per second of a user, at a batch that fits, must be at least 5000, got 285"),
+        ({"user_rate": 5e3}, "tokens per second of a user, at a batch that fits, must be at least 5000, got 246"),
         ({"engine": replace(engine("vllm"), memory_share=0.05)},
          "tokens per second of a user, at a batch that fits, must be at least 25, got 0"),
-        ({"first_token": 0.5}, "time to the first token must be at most 0.5 s, got 0.718 s"),
+        ({"first_token": 0.5}, "time to the first token must be at most 0.5 s, got 0.702 s"),
     ],
 )  # fmt: skip
 def test_service_is_refused_by_its_budget(monkeypatch, budget, said):
@@ -350,7 +350,8 @@ def test_the_walk_takes_one_guideline_at_a_time(best):
         assert changed <= {*GUIDELINES[name][0], "expert_width"} and changed & set(GUIDELINES[name][0])
         assert game.refusals(after) == [] and score == game.score(after)
     gains = {name: b / a for (_, _, a), (name, _, b) in itertools.pairwise(steps)}
-    assert all(gain > 1.1 for name, gain in gains.items() if name != "multiples for kernels")
+    little = {"multiples for kernels", "wide expert parallelism"}
+    assert all(gain > 1.1 for name, gain in gains.items() if name not in little) and 1 < gains["wide expert parallelism"] < 1.05
     assert 0.95 < gains["multiples for kernels"] < 1.01  # alone it brings nothing,
     without = game.refusals(replace(steps[4][1], hidden_size=START.hidden_size))  # but NVFP4 needs it
     assert without[-1] == f"hidden size must be a multiple of 32 ({KERNELS}), got 3000"
@@ -362,9 +363,9 @@ def test_each_guideline_broken_lowers_the_score(best):
     found = game.broken(best)
     assert list(found) == list(GUIDELINES)
     shares = {name: game.score(design) / game.score(best) for name, design in found.items()}
-    assert all(share < 0.95 for share in shares.values()), shares
+    assert all(share < 0.97 for share in shares.values()) and sorted(shares.values())[-2] < 0.95, shares
     assert shares["wide, not deep"] < 0.5 and shares["NVFP4"] < 0.4 and shares["multiples for kernels"] < 0.4
-    assert max(shares, key=shares.get) == "regular pipeline"
+    assert max(shares, key=shares.get) == "wide expert parallelism"
     assert found["multiples for kernels"].recipe == "bf16"  # no format below takes 3000
     deep = found["wide, not deep"]
     assert deep.layers == 2 * best.layers and 110 <= deep.model.parameters / 1e9 <= 120

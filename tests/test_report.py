@@ -443,7 +443,7 @@ def test_notes_and_warnings_reach_the_reader_in_one_line(recwarn):
     report = judge("gpt-oss-20b", device="H100", recipe="w4a16")
     assert not recwarn.list
     device, uncalibrated = report.facts["notes"]
-    assert "taking H100_SXM" in device and uncalibrated.startswith("uncalibrated: recipe w4a16 takes the constants of bf16; ")
+    assert "taking H100_SXM" in device and uncalibrated.startswith("uncalibrated: recipe w4a16 takes the constants of bf16")
     for form in FORMATS:
         assert render([report], form).count("taking H100") == (2 if form == "sarif" else 1), form  # there in the settings, too
 

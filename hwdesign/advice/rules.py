@@ -194,8 +194,10 @@ def low_precision(case, limits):
         bits = now.weights.bits
         reason += (
             f"; weights of {bits} bits are expanded to BF16 in the kernel (Marlin or Triton), "
-            f"timed as a BF16 kernel that reads {bits}-bit weights: a stand-in, no table times it"
+            f"timed as a BF16 kernel that reads {bits}-bit weights"
         )
+        if any(f"recipe {now.name} takes" in note for note in case.breakdown.notes):
+            reason += ": a stand-in, no table times it"
     if (kept := case.low("attention")) != now.weights:
         share = percent(case.breakdown.share("projections"))
         reason += f"; the checkpoint keeps attention in {kept.label}, {share} of the step"

@@ -40,7 +40,8 @@ def term_bounds(terms, model, device, recipe, **load):
     """What bounds each term of a decode step.
 
     Latency, where half of the term would be left on a device whose memory, math and link take no
-    time: fixed times of kernels and exchanges. Else memory or math, whichever of its bytes at the
+    time, and its bytes or FLOP at the datasheet's rates take less than half: fixed times of kernels
+    and exchanges. Else memory or math, whichever of its bytes at the
     datasheet's bandwidth and its FLOP at the dense peak takes longer in sum; the link for
     exchanges. A term may still run far from its bound.
 
@@ -96,7 +97,8 @@ def term_bounds(terms, model, device, recipe, **load):
     for name, seconds in terms.items():
         if not seconds:
             continue
-        if fixed[name] >= FIXED * seconds:
+        ideal = max(memory[name], math[name])
+        if ideal < FIXED * seconds <= fixed[name]:
             found[name] = Bound(name="latency", seconds=float(fixed[name]))
         elif name == "communication":
             found[name] = Bound(name="link", seconds=float(memory[name]))
