@@ -205,7 +205,8 @@ def served_checkpoint(model, wide):
 
     >>> served_checkpoint("deepseek-r1", "attention; shared experts")[1]
     ['attention', 'shared experts']
-    >>> served_checkpoint("deepseek-r1", "attention but its output")[0].part_formats("attention")
+    >>> served_checkpoint("deepseek-r1", "attention but its output")[0].quantization
+    'nvfp4'
     """
     served = config.load(model)
     if wide != OUTPUT_NARROW:
@@ -276,7 +277,7 @@ def served_points(**equal):
     ...     (round(float(1 / t)), round(float(1 / m)))
     ...     for t, m in zip(points["tpot"], points["modelled"])
     ... ][0]  # tokens/s/user
-    (57, 58)
+    (57, 56)
     """
     rows = _points()
     keep = np.ones(len(rows["tpot"]), bool)
