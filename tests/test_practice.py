@@ -1416,7 +1416,7 @@ def test_one_number_may_stand_for_all_parts():
 
 def test_the_two_token_counts_exchanged():
     seed = next(s for s in range(99) if practice._task("1.4", s)[1]["power"] == 26)
-    assert practice.grade("1.4", (4096, 8192), seed).misconception == "token counts exchanged"
+    assert practice.grade("1.4", (8192, 4096), seed).misconception == "token counts exchanged"
     verdict = practice.grade("1.4", (2048, 8192))  # the two sizes of one pair, of the right product
     assert verdict.misconception is None and verdict.message.count("is another one.") == 2
 

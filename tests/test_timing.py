@@ -267,7 +267,8 @@ def test_stages_of_a_server_prefill_different_prompts_at_once():
     prefill, decode = hw.prefill_step(**run, batch=2, context=4096).seconds, hw.decode_step(**run, batch=64, context=4160).seconds
     token = hw.time_per_output_token(**run, concurrency=64, input_tokens=4096, output_tokens=128)
     besides = engine_seconds("vllm", len(run["model"].blocks), 64 / 2)  # of a stage's half of the sequences
-    assert token == pytest.approx(decode + besides + 63 / 128 * prefill / 2)  # `prefill`: one of the two prompts passes both stages
+    # `prefill`: one of the two prompts passes both stages
+    assert token == pytest.approx(decode + besides + 63 / 128 * prefill / 2)
 
 
 def rows_of(text):

@@ -244,7 +244,7 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
     --------
     >>> from hwdesign.models import config
     >>> m = config.load("llama-3.1-8b")
-    >>> found = prefill_workers(m, "H100_SXM", "fp8", tokens=32768, gpus=(1, 2), stages=(1, 4))
+    >>> found = prefill_workers(m, "H100_SXM", "fp8", tokens=65536, gpus=(1, 2), stages=(1, 4))
     >>> found["gpus"].tolist(), bool(found["first_token"][1] < found["first_token"][0] / 2)
     ([1, 4, 2, 8, 2, 8], True)
     """

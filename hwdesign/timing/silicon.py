@@ -1,7 +1,7 @@
 """Published measurements that ship with the package: GEMMs on a grid of shapes, and long tables of
 everything else.
 
-Source: the wheel aiconfigurator-core 0.12.0 on PyPI (Apache-2.0, NVIDIA);
+Source: the wheel aisimulate 0.13.0.dev202610270000000085 on PyPI (Apache-2.0, NVIDIA);
 `scripts/extract_silicon.py` made the files, `data/manifest.csv` and `data/tables.csv` name the
 path, the framework version and the kernel of each. How they were taken: CUDA-graph replay, mean of
 six; no flush of the L2 cache, but (in the collector's present source, ai-dynamo/aiconfigurator
@@ -140,12 +140,12 @@ def gemm_grid(device, precision, framework=None):
 
     Notes
     -----
-    Source: aiconfigurator-core 0.12.0, newest version of each slice.
+    Source: aisimulate 0.13.0.dev202610270000000085, newest released version of each slice.
 
     Examples
     --------
     >>> gemm_grid("H100_SXM", "bf16").label
-    'H100_SXM bf16, sglang 0.5.14'
+    'H100_SXM bf16, sglang 0.5.20'
     """
     if framework is not None:
         framework = choice("framework", framework, PREFERENCE, normal=str.lower)
@@ -237,7 +237,7 @@ def measurements(table, device=None, **equal):
 
     Notes
     -----
-    Source: aiconfigurator-core 0.12.0; `tables()` names the file and version of each.
+    Source: aisimulate 0.13.0.dev202610270000000085; `tables()` names the file and version of each.
 
     Examples
     --------
