@@ -63,7 +63,8 @@ def test_each_point_is_there_once_and_the_labels_count():
     every = list(zip(*(values.tolist() for values in rows.values()), strict=True))
     assert len(every) == len(set(map(str, every))) == 2530
     assert Counter(rows["speculative"].tolist()) == {"": 2315, "mtp": 123, "unknown": 92}
-    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1", "minimax-m2.5", "kimi-k2.5"} and "deepseek-v3" not in rows["model"]
+    assert set(rows["model"][rows["speculative"] != ""]) == {"deepseek-r1", "minimax-m2.5", "kimi-k2.5"}
+    assert "deepseek-v3" not in rows["model"]
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post3"]) == {"mtp"}
     assert set(rows["speculative"][rows["version"] == "1.2.0rc6.post2"]) == {""}
 
@@ -188,7 +189,7 @@ def test_the_checker_agrees_with_the_matched_points():
     assert len(error) == 1741 and np.median(error) < 0.11 and np.mean(error) < 0.15
     r1 = (points["model"] == "deepseek-r1") & (points["device"] == "H200")
     assert r1.sum() == 30 and np.median(error[r1]) < 0.20
-    plain = [i for i, wide in enumerate(points["wide"]) if not wide or "but" in wide][::5]  # no parts that the checker cannot name
+    plain = [i for i, wide in enumerate(points["wide"]) if not wide or "but" in wide][::5]
     then = [point_case(points, i, then=True).token_seconds for i in plain]
     assert len(plain) > 200 and then == pytest.approx(points["modelled"][plain], rel=1e-9)
 

@@ -256,8 +256,8 @@ class Case:
 
     @property
     def token_interval(self):
-        """Where the middle 80 % of the engine's served points lay around such a `token_seconds` [s],
-        as (least, most); None where that is not known or the engine has no served points.
+        """Where the middle 80 % of the engine's served points lay around such a `token_seconds`, as
+        (least, most) [s]; None where that is not known or the engine has no served points.
         """
         factors = interval_factors(self.engine.name)
         if self.token_seconds is None or factors is None:
