@@ -27,6 +27,7 @@ from hwdesign.cli import main
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
 from hwdesign.safe import code_span, markdown_text, visible
+from hwdesign.timing.intervals import interval_factors
 
 ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,
@@ -1084,3 +1085,20 @@ def test_plans_that_the_engine_does_not_run_are_a_break_where_it_was_named(capsy
     plans = {"attention": hw.Plan(dp=8), "ffn": hw.Plan(tp=8)}
     given = {"engine": engine} if engine else {}
     assert judge("llama-3.1-8b", device="H100_SXM", **plans, **given).status == status
+
+
+def test_times_carry_the_interval_of_the_engine_s_servers():
+    report = judge("llama-3.1-8b", device="H200", engine="sglang", loads=[(1024, 1024, 4), (8192, 1024, 64)])
+    low, high = interval_factors("sglang")
+    for load in report.facts["loads"]:
+        for what in ("step", "token"):
+            ends = load[f"{what}_low_seconds"], load[f"{what}_high_seconds"]
+            assert ends == pytest.approx((low * load[f"{what}_seconds"], high * load[f"{what}_seconds"]))
+    rows = dict(report_words.where(report))
+    for label in ("step", "per token"):
+        assert all(re.fullmatch(r"[0-9.]+ ms \([0-9.]+ to [0-9.]+\)", cell) for cell in rows[label])
+    for form in ("text", "markdown", "html"):
+        assert rows["step"][0] in render([report], form).replace("&nbsp;", " ")
+    alone = judge("llama-3.1-8b", device="H200").facts["loads"][0]
+    assert alone["token_low_seconds"] is alone["token_high_seconds"] is None and alone["step_low_seconds"] < alone["step_seconds"]
+    assert_valid_json(render([report], "json"))

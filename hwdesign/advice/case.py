@@ -256,8 +256,8 @@ class Case:
 
     @property
     def token_interval(self):
-        """Where the middle 80 % of served points lay around such a `token_seconds` [s], as (least,
-        most); None where that is not known.
+        """Where the middle 80 % of served points lay around such a `token_seconds`, as
+        (least, most) [s]; None where that is not known.
         """
         if self.token_seconds is None:
             return None
