@@ -17,7 +17,8 @@ from hwdesign.lessons.studies.staircase import Staircase, fit_staircase
 from hwdesign.models.sharding import Neighbours, Tier, best_tier
 from hwdesign.timing.silicon import slices
 
-# Counted from the rows of aisimulate 0.13.0.dev202610270000000085, without the package's reader: median and 90th percentile of t(m + 1) / t(m)
+# Counted from the rows of aisimulate 0.13.0.dev202610270000000085, without the package's reader: median and 90th percentile of
+# t(m + 1) / t(m)
 # over the shapes with N x K >= 2^24 that were measured at both sizes.
 CLIFFS = list(csv.DictReader((Path(__file__).parent / "data" / "tile_cliffs.csv").open(encoding="utf-8")))
 SLICES = list(dict.fromkeys((r["device"], r["precision"], r["framework"]) for r in CLIFFS))

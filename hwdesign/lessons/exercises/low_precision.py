@@ -602,7 +602,7 @@ OTHER_ENGINE = {"sglang": "trtllm", "trtllm": "sglang"}
 _NUMBERS_5 = variants(
     "engine hidden m wanted",
     ("trtllm", 4096, 8192, 1.4),
-    ("sglang", 4096, 8192, 2.1),
+    ("sglang", 4096, 8192, 2.0),
     ("sglang", 4096, 1, 1.2),
     ("sglang", 4096, 256, 1.3),
     ("sglang", 4096, 4096, 1.3),
