@@ -344,7 +344,7 @@ def idle(case):
     """Share of the time that the GPUs of the stages wait for the slowest: in a prompt, by its chunks, and in a decode step, by
     models that have the layers of a stage alone.
     """
-    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1)}
+    plans = {"attention": replace(case.attention, pp=1), "ffn": replace(case.ffn, pp=1), "engine": case.engine}
     stages = case.attention.pp
     split = case.split or dealt(len(case.model.blocks), stages, case.engine.name)
     sizes = [8192] * (case.prompt // 8192) + [case.prompt % 8192] * (case.prompt % 8192 > 0)
@@ -718,7 +718,7 @@ def test_equal_stages_are_a_fix_though_the_head_stays():
 @pytest.mark.parametrize("cache", ["fp8", "bf16"])
 @pytest.mark.parametrize(
     ("name", "saved"),  # with an FP8 cache in both
-    [("olmo-2-7b", -0.056), ("gpt-neox-20b", -0.009), ("phi-4", -0.036), ("llama-3.1-8b", -0.080), ("qwen3-0.6b", -0.166),
+    [("olmo-2-7b", -0.048), ("gpt-neox-20b", -0.009), ("phi-4", -0.036), ("llama-3.1-8b", -0.080), ("qwen3-0.6b", -0.166),
      ("llama-3.1-70b", 0.072), ("qwen2.5-72b", 0.076), ("qwen3-30b-a3b", 0.027), ("mixtral-8x7b", 0.16),
      ("qwen3-235b-a22b", 0.233)],
 )  # fmt: skip
@@ -737,7 +737,7 @@ def test_a_cache_in_fp8_is_a_finding_of_its_own():
     """Half the bytes of what attention reads; the server chooses it, and it is warned of at most."""
     found = judged(case_of("olmo-2-7b", device="GB300", recipe="bf16", tp=8))
     finding = the(found, 4, "cache")
-    assert finding.cost == pytest.approx(0.311, abs=0.001) and finding.status == found.verdicts[3].status == "warn"
+    assert finding.cost == pytest.approx(0.281, abs=0.001) and finding.status == found.verdicts[3].status == "warn"
     assert (finding.value, finding.fix.text, finding.fix.place) == ("bf16", "cache fp8", "server")
     assert finding.fix.case.recipe.weights == found.case.recipe.weights and finding.fix.case.cache.name == "fp8"
     assert not findings(judged(finding.fix.case), 4)
@@ -763,7 +763,7 @@ def test_weights_alone_in_few_bits_are_a_stand_in_and_said_to_be():
     assert oss.startswith(
         "mxfp4_w4a16 on H200; weights of 4 bits are expanded to BF16 in the kernel (Marlin or Triton), timed as "
     )
-    assert "a BF16 kernel that reads 4-bit weights: a stand-in, no table times it" in oss and "weights alone" not in oss
+    assert "a BF16 kernel that reads 4-bit weights; " in oss and "stand-in" not in oss and "weights alone" not in oss
     few, many = (judged(case_of("llama-3.1-8b", recipe="fp8", batch=batch, context=1024)) for batch in (1, 512))
     assert "weights alone in four bits (w4a16) would save" in few.verdicts[3].reason and not findings(few, 4, "recipe")
     assert "w4a16" not in many.verdicts[3].reason  # a BF16 kernel multiplies more slowly than FP8
@@ -1018,8 +1018,7 @@ def test_there_is_a_verdict_of_each_guideline_in_order():
 def test_a_case_that_does_not_fit_is_judged_against_plans_that_need_not_fit():
     case = case_of("deepseek-r1", recipe="bf16", tp=8, context=1024)  # 1.3 TB of weights on 640 GB
     longer = checklist(replace(case, context=131_072))
-    told = [the(checklist(case), g, what) for g, what in ((1, "expert width"), (4, "recipe"), (5, "ffn plan"))]
-    for finding in (*told, the(longer, 7, "attention plan")):
+    for finding in (the(checklist(case), 4, "recipe"), the(longer, 7, "attention plan")):
         assert not finding.fix.before.breakdown.feasible and not finding.fix.case.breakdown.feasible and finding.cost > WARN
 
 
