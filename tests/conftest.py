@@ -237,7 +237,8 @@ def configs_2026():
 def is_plain(name):
     """Whether a shipped model has no kind that test_new_kinds.py holds: those have other products, and copies of their own."""
     from hwdesign.models import config
-    from hwdesign.models.blocks import LatentAttention, SelfAttention
+    from hwdesign.models.blocks import SelfAttention
+    from hwdesign.models.latent import LatentAttention
     from hwdesign.models.mamba import Mamba2
 
     kinds = SelfAttention | LatentAttention | Mamba2 | None

@@ -23,12 +23,13 @@ import hwdesign as hw
 import hwdesign.models
 from hwdesign.cli import main
 from hwdesign.models import blocks_file, config, nearest, residual
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
+from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.models.blocks_text import blocks_of, blocks_text, folded
 from hwdesign.models.compressed import CompressedAttention, SharedEntryAttention
 from hwdesign.models.factored import FactoredAttention
 from hwdesign.models.indexer import Indexer
 from hwdesign.models.jet import DynamicDeltaNet
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ParallelMixers, ShortConvolution
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import FeedForward, Mixer, Part, Weight

@@ -493,10 +493,10 @@ def test_output_holds_what_would_be_printed(capsys, tmp_path, form):
 @pytest.mark.parametrize(
     ("environment", "unit"),
     [
-        ({"PYTHONIOENCODING": "ascii"}, b" us\n"),
-        ({"PYTHONIOENCODING": "cp1252"}, b" \xb5s\n"),
-        ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, b" us\n"),
-        ({"PYTHONIOENCODING": "utf-8"}, b" \xc2\xb5s\n"),
+        ({"PYTHONIOENCODING": "ascii"}, b" us ("),
+        ({"PYTHONIOENCODING": "cp1252"}, b" \xb5s ("),
+        ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, b" us ("),
+        ({"PYTHONIOENCODING": "utf-8"}, b" \xc2\xb5s ("),
     ],
     ids=["ascii", "cp1252", "LANG=C", "utf-8"],
 )

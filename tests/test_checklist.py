@@ -20,7 +20,8 @@ from hwdesign.advice.guidelines import COUNTS, GUIDELINES, counted
 from hwdesign.advice.verdict import STATUSES, Limits
 from hwdesign.lessons.studies import game
 from hwdesign.models import config, sharding
-from hwdesign.models.blocks import Block, DenseFFN, LatentAttention, MoE, SelfAttention
+from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.mamba import Mamba2
 from hwdesign.models.parts import PlanError
 from hwdesign.timing.pipeline import block_times, stage_times

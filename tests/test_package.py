@@ -21,7 +21,7 @@ ORDER = [
     "formulas.pipeline", "formulas.chunks", "formulas.cache_parallel", "formulas.collectives",
     "formulas.number_formats", "formulas.quantization", "formulas.frontier",
     "catalogue.precision", "catalogue.device", "catalogue.engine", "catalogue.published",
-    "models.parts", "models.indexer", "models.residual", "models.blocks", "models.mamba", "models.linear",
+    "models.parts", "models.indexer", "models.residual", "models.latent", "models.blocks", "models.mamba", "models.linear",
     "models.compressed", "models.shared_cache", "models.factored", "models.jet", "models.rarer_blocks",
     "models.model", "models.reading",
     "models.dense_readers", "models.expert_readers", "models.gpt_readers", "models.mixed_readers",

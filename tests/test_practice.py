@@ -652,7 +652,7 @@ def test_pools_that_match_and_racks_of_whole_workers():
 LANDSCAPE = {  # rates of the best at the lower promise, if memory were no limit, and at the higher; its GPUs and batch
     ("qwen3-235b-a22b", 32768): (1112, 1362, 792, 16, 256), ("llama-3.1-70b", 8192): (927, 1061, 557, 8, 64),
     ("phi-4", 8192): (1249, 1387, 1089, 8, 128), ("phi-4", 32768): (347, 371, 241, 16, 32),
-    ("gpt-oss-120b", 32768): (1801, 1945, 781, 16, 256), ("qwen2.5-72b", 8192): (924, 1057, 764, 8, 128),
+    ("gpt-oss-120b", 32768): (2464, 2699, 1963, 16, 512), ("qwen2.5-72b", 8192): (924, 1057, 764, 8, 128),
 }  # fmt: skip
 
 
@@ -815,7 +815,7 @@ def test_a_cut_pays_where_the_two_layers_cross():
 SERVED = {  # most users by tensor parallelism alone, without a cut, with any layout, and if exchanges took no time
     ("deepseek-r1", 8, 1048576, 75): (1, (2, 4), (2, 6)), ("deepseek-r1", 8, 524288, 88): (1, (4, 5), (4, 8)),
     ("qwen3-235b-a22b", 8, 1048576, 57): (3, (4, 5), (6, 6)), ("qwen3-235b-a22b", 16, 1048576, 77): (1, (4, 5), (8, 8)),
-    ("llama-3.1-70b", 16, 1048576, 66): (3, (6, 6), (6, 7)), ("llama-3.1-70b", 16, 524288, 84): (4, (8, 8), (10, 10)),
+    ("llama-3.1-70b", 16, 1048576, 66): (3, (6, 6), (6, 7)), ("llama-3.1-70b", 16, 524288, 116): (2, (4, 4), (6, 6)),
 }  # fmt: skip
 
 

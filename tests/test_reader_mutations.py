@@ -21,10 +21,11 @@ from test_config_mutations import PLAIN, SHAPING
 
 from hwdesign.models import config
 from hwdesign.models.architectures import ALIASES, DEFAULTS, READERS
-from hwdesign.models.blocks import DenseFFN, LatentAttention, MoE, SelfAttention
+from hwdesign.models.blocks import DenseFFN, MoE, SelfAttention
 from hwdesign.models.blocks_text import blocks_text
 from hwdesign.models.compressed import CompressedAttention
 from hwdesign.models.indexer import Indexer
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.linear import GatedDeltaNet, KimiDelta, LightningAttention, Mamba1, ShortConvolution
 from hwdesign.models.mamba import Mamba2
 

@@ -27,7 +27,7 @@ from hwdesign.cli import main
 from hwdesign.models import config
 from hwdesign.models.steps import Plan
 from hwdesign.safe import code_span, markdown_text, visible
-from hwdesign.timing.intervals import interval_factors
+from hwdesign.timing.intervals import engine_seconds, interval_factors
 
 ADVICE = ROOT / "hwdesign" / "advice"
 LLAMA = {"model_type": "llama", "hidden_size": 1088, "intermediate_size": 4096, "num_hidden_layers": 4, "vocab_size": 32000,
@@ -316,7 +316,7 @@ def test_one_table_holds_all_loads():
 
 def test_a_finding_says_at_which_loads_it_holds():
     report = loaded()
-    (blame,) = [blame for blame in report.blames if blame.finding["dimension"] == "ffn plan"]
+    (blame,) = [blame for blame in report.blames if blame.finding["dimension"] == "expert width"]
     costs = [finding["cost_share"] for _, finding in blame.at]
     assert blame.finding["cost_share"] == costs[0] == max(costs) and len(blame.at) == 3
     told = dict(report_words.details(report, blame))["cost"]
@@ -778,7 +778,7 @@ def test_settings_stand_after_what_they_led_to(form, marks):
 
 
 def test_what_a_fix_makes_worse_is_told():
-    report = judge("qwen3-235b-a22b", device="B200", recipe="nvfp4", attention=Plan(dp=8), ffn=Plan(tp=8))
+    report = judge("qwen3-235b-a22b", device="B200", engine="trtllm", recipe="nvfp4", attention=Plan(dp=8), ffn=Plan(tp=8))
     worse = [w for v in verdicts(report) for f in v["findings"] for fix in f["fixes"] for w in fix["worsens"]]
     assert worse
     for form in ("text", "markdown", "html"):
@@ -1087,16 +1087,17 @@ def test_plans_that_the_engine_does_not_run_are_a_break_where_it_was_named(capsy
     assert judge("llama-3.1-8b", device="H100_SXM", **plans, **given).status == status
 
 
-def test_times_carry_the_interval_of_the_engine_s_servers():
+def test_times_carry_the_interval_of_served_points():
     report = judge("llama-3.1-8b", device="H200", engine="sglang", loads=[(1024, 1024, 4), (8192, 1024, 64)])
-    low, high = interval_factors("sglang")
-    for load in report.facts["loads"]:
-        for what in ("step", "token"):
+    low, high = interval_factors()
+    for load, batch in zip(report.facts["loads"], (4, 64), strict=True):
+        besides = engine_seconds("sglang", 32, batch)  # what servers take besides the kernels, a part of each token's time
+        for what, served in (("step", load["step_seconds"] + besides), ("token", load["token_seconds"])):
             ends = load[f"{what}_low_seconds"], load[f"{what}_high_seconds"]
-            assert ends == pytest.approx((low * load[f"{what}_seconds"], high * load[f"{what}_seconds"]))
+            assert ends == pytest.approx((low * served, high * served))
     rows = dict(report_words.where(report))
     for label in ("step", "per token"):
-        assert all(re.fullmatch(r"[0-9.]+ ms \([0-9.]+ to [0-9.]+\)", cell) for cell in rows[label])
+        assert all(re.fullmatch(r"[0-9.]+ ms \(served [0-9.]+ to [0-9.]+\)", cell) for cell in rows[label])
     for form in ("text", "markdown", "html"):
         assert rows["step"][0] in render([report], form).replace("&nbsp;", " ")
     alone = judge("llama-3.1-8b", device="H200").facts["loads"][0]

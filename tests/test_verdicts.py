@@ -88,7 +88,7 @@ def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
     shown = 1 - np.concatenate([each["published"] for each in pairs])
     sure = np.array([sure_gain(g) for g in gain])
     assert len(gain) == 72 + 219 and 1 - sure.mean() <= 0.27
-    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.93, 0.40)
+    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.94, 0.47)
     below = [each["published"][1 - each["modelled"] >= SURE_GAIN - 0.01] < 1 for each in pairs]
     assert min(each.mean() for each in below) < 0.8  # a per cent less, and one of the two kinds is right too rarely
     for each, differ, count in zip(pairs, ("plan", "format"), (18, 196), strict=True):

@@ -18,8 +18,8 @@ from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import Precision, Recipe
 from hwdesign.models import config
-from hwdesign.models.blocks import LatentAttention
 from hwdesign.models.engine_plans import engine_plan_refusal
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan, plan_refusal, same_gpus
 from hwdesign.safe import visible

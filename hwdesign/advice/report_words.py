@@ -139,7 +139,7 @@ def _served(load, what):
         return told
     number, _, _ = told.partition(" ")
     ends = (end * float(number) / seconds for end in (low, load[f"{what}_high_seconds"]))
-    return f"{told} ({' to '.join(map(_three, ends))})"
+    return f"{told} (served {' to '.join(map(_three, ends))})"
 
 
 def _energy(load):

@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from itertools import product
 from typing import NamedTuple
 
-from hwdesign.models.blocks import LatentAttention, SelfAttention
+from hwdesign.models.blocks import SelfAttention
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.linear import KimiDelta, LightningAttention
 from hwdesign.models.module_names import NEW_LEAVES, NEW_STYLES, PER_LAYER, PLACES, PLACES_DENSE
 from hwdesign.models.module_rules import UnknownBytes

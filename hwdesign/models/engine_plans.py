@@ -7,7 +7,8 @@ Each rule names its source: a file of the version that `engines.csv` names, or a
 from dataclasses import dataclass, replace
 
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.models.blocks import LatentAttention, SelfAttention
+from hwdesign.models.blocks import SelfAttention
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.model import Model
 from hwdesign.models.steps import Plan
 

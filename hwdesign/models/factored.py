@@ -6,8 +6,8 @@ Sources: Step-3, arXiv 2507.19427, and `step3_text.py` of vLLM 0.33.0.
 from dataclasses import dataclass, replace
 
 from hwdesign._check import check_fields
-from hwdesign.models.blocks import TILE, SelfAttention
-from hwdesign.models.parts import Mixer, Shard, Side, linear, scaled_size, vector
+from hwdesign.models.blocks import SelfAttention
+from hwdesign.models.parts import TILE, Mixer, Shard, Side, linear, scaled_size, vector
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ PARTS = {
 TERM_OF = {part: term for part, (term, _) in PARTS.items() if term}
 QUANTIZED = tuple(part for part, (_, quantized) in PARTS.items() if quantized)
 # Sizes of blocks by their names in a machine-readable change, in the order of its schema.
+TILE = 128  # what widths of siblings are multiples of [element]
 SIZE_NAMES = (
     "query_heads",
     "key_value_heads",

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from hwdesign._check import check_fields
 from hwdesign.formulas.experts import distinct_experts
 from hwdesign.formulas.tiling import pad
-from hwdesign.models.blocks import LatentAttention, MoE, SelfAttention
+from hwdesign.models.blocks import MoE, SelfAttention
 from hwdesign.models.indexer import picked
+from hwdesign.models.latent import LatentAttention
 from hwdesign.models.linear import StateMixer
 from hwdesign.models.parts import Weight, feed_forward, linear, vector
 

@@ -1,6 +1,7 @@
 """What readers of architectures share: keys to heads, windows, attention and experts."""
 
-from hwdesign.models.blocks import Block, LatentAttention, MoE, SelfAttention
+from hwdesign.models.blocks import Block, MoE, SelfAttention
+from hwdesign.models.latent import LatentAttention
 
 GEMMA = ("gemma3", "gemma3_text")
 PERIOD = {  # every n-th layer is full where nothing else is said

@@ -131,7 +131,7 @@ def decode_sweep(
     wide : sequence of str
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`.
     engine : str or Engine
-        Whose share of the memory is kept back, as for `decode_step`.
+        Whose kernels are taken, and whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------

@@ -56,10 +56,11 @@ def decode_candidates(
         Parts of the model whose matrices stay in BF16 besides, as for `decode_step`; in decode
         alone.
     together : bool
-        Whether the same GPUs prefill, too: each step then carries its share of the other sequences'
-        prompts, as in `time_per_output_token`. By default other GPUs do.
+        Whether the same GPUs prefill, too, in steps of their own: each step then carries its share
+        of the other sequences' prompts. By default other GPUs do. `time_per_output_token` adds
+        what servers were seen to take, and to save by mixing the two.
     engine : str or Engine
-        Whose share of the memory is kept back, as for `decode_step`.
+        Whose kernels are taken, and whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------
@@ -98,7 +99,9 @@ def decode_candidates(
         found = decode_sweep(model, device, recipe, **search, engine=engine)
         if together:
             plans = found["layouts"]
-            prompts = prefill_steps(model, device, recipe, plans, context=input_tokens)
+            prompts = prefill_steps(
+                model, device, recipe, plans, context=input_tokens, engine=engine
+            )
             found = _with_prefill(found, prompts, batch, output_tokens)
         tables.append(_candidates(found, recipe, batch))
     table = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
@@ -221,7 +224,7 @@ def prefill_workers(model, device, recipe, *, tokens, gpus, stages=(1,), chunk=8
         Largest chunk [token]; the prompt is cut into at most 10,000 chunks of this size and a
         rest.
     engine : str or Engine
-        Whose share of the memory is kept back, as for `decode_step`.
+        Whose kernels are taken, and whose share of the memory is kept back, as for `decode_step`.
 
     Returns
     -------
