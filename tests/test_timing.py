@@ -298,6 +298,8 @@ def seconds_of(operation, card, form, engine, shape):
     if operation == "gemm":
         if engine in ("vllm", "sglang", "trtllm"):
             return hw.gemm_time(**shape, device=card, recipe=form, framework=engine)
+        if (operation, card, form, engine) in calibration.UNTUNED:  # no server takes them
+            return gemm_kernel_seconds(*shape.values(), device, hw.recipe(form), c)
         return Clock(card, form, engine=engine).gemm(Gemm(name="", **shape), hw.recipe(form)).seconds
     if operation == "small kernel":
         return clock.small(Step(small_kernels=1, small_elements=fields["small_elements"])).seconds
@@ -327,7 +329,8 @@ def seconds_of(operation, card, form, engine, shape):
         experts = Experts(**shape)
         size = recipe.operand_bytes
         cold = kernels.cold_share(experts.elements * size["b"], device)  # a layer of a model never finds its weights in the cache
-        alone = (engine, form) != ("sglang", "fp8") and not (engine == "trtllm" and form in SHARED and "fp4" in device.dense_peak)
+        alone = (operation, card, form, engine) not in calibration.UNTUNED and (engine, form) != ("sglang", "fp8")
+        alone = alone and not (engine == "trtllm" and form in SHARED and "fp4" in device.dense_peak)
         if alone and cold > 1 - 1e-6:
             return hw.expert_time(experts, card, recipe, engine=engine)
         return kernels.expert_seconds(experts, size["b"], size["a"], device, device.peak_flops(recipe.math), c, cold=cold)
@@ -381,9 +384,8 @@ def test_held_out_errors_stay_within_their_limits():
     }  # fmt: skip
     for place, limits in experts.items():
         assert all(error("moe", *place, engine) <= limit for engine, limit in zip(engines, limits, strict=True)), place
-    beyond = {key for key in ACCURACY if key[0] in ("dsa_decode", "csa_decode", "gdn_decode", "kda_decode") and error(*key) > 10}
-    assert beyond == {("csa_decode", card, "fp8", "vllm") for card in ("GB300", "GB200", "B300", "B200")}
-    assert max(error(*key) for key in beyond) < 35
+    sparse = ("dsa_decode", "csa_decode", "hca_decode", "gdn_decode", "kda_decode")
+    assert max(error(*key) for key in ACCURACY if key[0] in sparse) < 10
 
 
 def test_fit_recovers_constants_keeps_to_bounds_and_with_a_scale_resists_outliers():
