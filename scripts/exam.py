@@ -114,7 +114,7 @@ def runs(points):
 def interval(points):
     """Least and most of published over modelled times [dimensionless], each run of a model in an engine counting the same.
 
-    One for all engines: those of one engine's other models hold 66 to 95 % of a model's points, these 84 to 86 %.
+    One for all engines: those of one engine's other models hold 66 to 95 % of a model's points, these 84 to 85 %.
     """
     return np.exp(spread(-np.log1p(ratio(points)), runs(points)))
 

@@ -21,6 +21,9 @@ CAUSES = {  # by model, device, engine and format
     "with each sequence, and a prefill takes longer than its kernels.",
     ("gpt-oss-120b", "B200", "trtllm", "nvfp4"): "Its recipe launches each kernel before the one in front has ended, which no table holds; and "
     "with uniform routing more experts are read than by a real router.",
+    ("gpt-oss-120b", "H100_SXM", "vllm", "nvfp4"): "The model is too slow by the same share at every number of users and under every "
+    "plan, on H200 and B200, too. The routed experts are most of the step, and with uniform routing more of them are read than by a "
+    "real router.",
     ("deepseek-r1", "B300", "sglang", "nvfp4"): "One run, of 0.5.10.post1, whose prefill is slow: with 8192 tokens in "
     "each further sequence adds 1.5 ms to a token, five times what is modelled; with 1024 tokens in the model is near.",
 }  # fmt: skip
