@@ -358,12 +358,12 @@ def worst_kernels():
 
 
 def failures():
-    """Where served times are missed most and why, as sentences, one a line."""
+    """Where served times are missed most and why, as a list."""
     told = []
     for key, errors in exam_page.high_slices().items():
         sign = errors[exam.OURS]["sign"]
         far = f"{abs(sign):.0f} % too {'short' if sign < 0 else 'long'}"
-        told.append(f"{exam_page.slice_name(key)}: modelled times are {far} in the median. {exam_page.CAUSES[key]}")
+        told.append(f"- {exam_page.slice_name(key)}: modelled times are {far} in the median. {exam_page.CAUSES[key]}")
     return "\n".join(told)
 
 
@@ -392,18 +392,20 @@ def accuracy_page(table):
 
 ## How far can I trust this?
 
-{len(rows["tpot"]):,} published times of served models, on which **nothing was fitted**: the modelled {{term}}`time per output token` is off by {total["median"]:.1f} % in the median, {total["mean"]:.1f} % in the
-mean, and within 25 % for {total["within 25 %"]:.0f} % of the points. {labels}
+Against {len(rows["tpot"]):,} published times of served models the modelled {{term}}`time per output token` is off by {total["median"]:.1f} % in the median, {total["mean"]:.1f} % in the mean, and within
+25 % for {total["within 25 %"]:.0f} % of the points. Its constants were fitted on single kernels, but for two an engine ({{doc}}`exam`). {labels}
 
 ![Modelled against published time per output token for {len(ENGINES)} engines, on logarithmic axes in milliseconds; {total["within 25 %"]:.0f} per cent of the points lie within 25 per cent](accuracy_served.svg)
 
 {ruler(exam_page.ENGINE_HEAD, exam_page.engine_rows())}
 
-*Interval*: it held 80 % of the published times, as a factor on the modelled one (`Breakdown.interval`). *Coverage*: the share of a model's points that lie in the interval of the
-other models of the engine. Two other tools answer the same questions on the page {{doc}}`exam`.
+The *interval* around a modelled step (`Breakdown.interval`) is to hold 80 % of published times; the last column is the share that it held of the points of a model when that model had
+no say in it. Two other tools answer the same questions on the page {{doc}}`exam`, and two models that were set aside to judge are there.
 
-**Where it fails worst.** In slices of {exam_page.FEWEST} points or more (a model, a device, an engine, a format) that are off by more than {HIGH:g} %:
+**Where it fails worst.** Slices of {exam_page.FEWEST} points or more (a model, a device, an engine, a format) that are off by more than {HIGH:g} %:
+
 {failures()}
+
 Of the kernels the worst are {worst_kernels()}.""",
         f"""## Kernels, on shapes that the fit did not see
 
