@@ -173,7 +173,7 @@ def deployment(settings, workload):
     --------
     >>> found = deployment(START, "short")
     >>> round(float(found["prefill"]["gpu_seconds"]), 2), round(found["area"], -2)
-    (0.69, 14300.0)
+    (0.67, 19900.0)
     """
     prompt, answer, limit = (
         choice("workload", workload, WORKLOADS) if isinstance(workload, str) else workload
