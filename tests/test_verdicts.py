@@ -88,12 +88,12 @@ def test_the_sign_of_a_sure_gain_is_that_of_published_pairs():
     shown = 1 - np.concatenate([each["published"] for each in pairs])
     sure = np.array([sure_gain(g) for g in gain])
     assert len(gain) == 72 + 219 and 1 - sure.mean() <= 0.27
-    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.94, 0.47)
+    assert ((shown[sure] > 0).mean().round(2), (shown[~sure] > 0).mean().round(2)) == (0.94, 0.46)
     below = [each["published"][1 - each["modelled"] >= SURE_GAIN - 0.01] < 1 for each in pairs]
-    assert min(each.mean() for each in below) < 0.8  # a per cent less, and one of the two kinds is right too rarely
-    for each, differ, count in zip(pairs, ("plan", "format"), (18, 196), strict=True):
+    assert min(each.mean() for each in below) < 0.9  # a per cent less, and one of the two kinds is right too rarely
+    for each, differ, count in zip(pairs, ("plan", "format"), (21, 194), strict=True):
         mine = (1 - each["modelled"]) >= SURE_GAIN
-        assert mine.sum() == count and (each["published"][mine] < 1).mean() >= 0.8
+        assert mine.sum() == count and (each["published"][mine] < 1).mean() >= 0.9
         ratio = (1 - each["published"][mine]) / (1 - each["modelled"][mine])
         assert tuple(np.quantile(ratio, [0.25, 0.75]).round(2)) == SHOWN[differ]
         low, high = SHOWN[differ]

@@ -602,7 +602,7 @@ def score(design):
     Examples
     --------
     >>> round(score(START), -2)
-    42100.0
+    54500.0
     """
     points = front(design)
     return area_under(points["user_rate"], points["total_rate"], between=(BUDGET.user_rate, np.inf))
