@@ -286,8 +286,9 @@ def test_no_random_design_beats_the_reference(best, thousands):
 # The search ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_reference_is_found_within_six_seconds(timed):
-    assert timed[1] < 6
+@pytest.mark.alone
+def test_the_reference_is_found_within_eight_seconds(timed):
+    assert timed[1] < 8  # 5 where nothing else runs
 
 
 def test_no_other_value_of_a_coordinate_is_better_with_any_expert_width(best):

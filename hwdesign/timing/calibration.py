@@ -110,6 +110,15 @@ def _fitted():
     return {key: MappingProxyType(values) for key, values in out.items()}
 
 
+@functools.cache
+def _frameworks():
+    """{operation: those that have constants of it} of the shipped file, in its order."""
+    out = {}
+    for operation, _, _, framework in _fitted():
+        out.setdefault(operation, {})[framework] = framework
+    return {operation: MappingProxyType(names) for operation, names in out.items()}
+
+
 def constants(operation, device, precision, framework=None, *, engine=None):
     """Fitted constants of an operation on a device, or of the nearest stand-in.
 
@@ -149,12 +158,10 @@ def constants(operation, device, precision, framework=None, *, engine=None):
     >>> c.device, c.precision, c.measured
     ('B200', 'nvfp4', False)
     """
-    operations = {key[0]: key[0] for key in _fitted()}
-    operation = choice("operation", operation, operations, normal=str.lower)
+    operation = choice("operation", operation, tuple(_frameworks()), normal=str.lower)
     device = as_device(device)
     if framework is not None:
-        have = {key[3]: key[3] for key in _fitted() if key[0] == operation}
-        framework = choice("framework", framework, have, normal=str.lower)
+        framework = choice("framework", framework, _frameworks()[operation], normal=str.lower)
         return _nearest(operation, (device.name,), precision, (framework,))
     named = (engine, engine.partition("-")[0]) if engine else ()
     order = tuple(dict.fromkeys((*named, *FRAMEWORKS)))
