@@ -19,6 +19,8 @@ def dims(**named):
     """
     out = []
     for name, value in named.items():
+        if type(value) is np.ndarray and not value.ndim:
+            value = value[()]
         if (
             type(value) in PLAIN and 1 <= value < 2**53 and value % 1 == 0
         ):  # most of them, and a search asks a million times
@@ -72,6 +74,8 @@ def positive(**named):
     """
     out = []
     for name, value in named.items():
+        if type(value) is np.ndarray and not value.ndim:
+            value = value[()]
         if type(value) in PLAIN and 0 < value < 2**53:
             out.append(np.asarray(float(value)))
             continue

@@ -569,6 +569,7 @@ def test_a_full_disk_is_told():
 LOADS = ["--load", "8192/1024/64", "--load", "1024/1024/16", "--load", "1024/8192/256"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("words", [[], LOADS], ids=["one load", "three loads"])
 def test_it_takes_less_than_a_second_with_python_s_start(words):
     resource = pytest.importorskip("resource", reason="no resource usage of processes here")

@@ -14,6 +14,7 @@ import pytest
 import hwdesign as hw
 from hwdesign.models import config
 from hwdesign.models.blocks import SelfAttention
+from hwdesign.models.model import Same
 from hwdesign.models.steps import Plan
 from hwdesign.timing import clock, estimate, one_step
 from hwdesign.timing.spent import TERMS
@@ -107,7 +108,7 @@ def test_a_step_is_that_of_an_array(name, whole):
             continue
         whole.clear()
         compared += same(loads(10, number), model, device, recipe, **how)
-        assert len(whole) == 2, "the array and the first step alone are timed whole"
+        assert len(whole) == 1 + one_step.FEW, "the array and the first steps alone are timed whole"
     assert compared >= 20
 
 
@@ -255,13 +256,26 @@ def test_what_is_remembered_has_bounds(monkeypatch):
     llama, card = config.load("llama-3.1-8b"), hw.device("H200")
     for batch, context in loads(60, 6):
         hw.decode_step(llama, card, "fp8", batch=batch, context=context)
-    steps = estimate._one_steps(estimate._Same(llama), card, "fp8", None, None, (), False, None, "vllm")
+    steps = estimate._one_steps(Same(llama), card, "fp8", None, None, (), False, None, "vllm")
     assert len(steps.blocks) <= 3 and len(steps.singles) <= 3 and len(steps.lengths) <= 3 and not steps.timer.parts
     assert len(steps.timer.clock.known) <= one_step.MOST_SCORES
     for share in range(40):
         other = replace(card, memory_bandwidth=card.memory_bandwidth * (1 + share / 100))
         hw.decode_step(llama, other, "fp8", batch=1, context=1)
     assert estimate._one_steps.cache_info().currsize <= estimate.MOST_SETTINGS
+
+
+def test_plans_share_what_is_remembered(monkeypatch):
+    r1, plans = config.load("deepseek-r1"), [(EIGHT, Plan(ep=8)), (Plan(dp=8), Plan(ep=8)), (EIGHT, EIGHT)]
+    asked = {"batch": 64, "context": 999}
+    estimate._one_timer.cache_clear()
+    found = hw.decode_steps(r1, "H200", "fp8_block", plans, **asked)
+    monkeypatch.setattr(estimate, "MOST_PARTS", 2)
+    again = hw.decode_steps(r1, "H200", "fp8_block", plans[::-1], **asked)[::-1]
+    assert len(estimate._one_timer(Same(r1), "H200", "fp8_block", (), False, None, "vllm").parts) <= 2
+    alone = [hw.decode_step(r1, "H200", "fp8_block", attention=a, ffn=f, **asked) for a, f in plans]
+    for steps in zip(found, again, alone, strict=True):
+        assert len({float(step.seconds) for step in steps}) == len({step.notes for step in steps}) == 1
 
 
 def test_threads_share_what_is_remembered(monkeypatch):

@@ -282,10 +282,10 @@ class Case:
     @functools.cached_property
     def _layouts(self):
         stages = self.attention.pp
-        return [
-            (replace(attention, pp=stages), replace(ffn, pp=stages))
-            for attention, ffn in layouts(self.model, self.gpus // stages)
-        ]
+        pairs = layouts(self.model, self.gpus // stages)
+        if stages == 1:
+            return pairs
+        return [(replace(a, pp=stages), replace(ffn, pp=stages)) for a, ffn in pairs]
 
     def copies(self):
         """Pairs of plans over the same GPUs and stages that are two or more whole copies of the
@@ -315,7 +315,9 @@ class Case:
         for place in order:
             if steps[place].feasible or not must_fit:
                 attention, ffn = pairs[place]
-                yield replace(self, attention=attention, ffn=ffn)
+                case = replace(self, attention=attention, ffn=ffn)
+                vars(case).update(refusal=None, breakdown=steps[place])  # known already
+                yield case
 
     def low(self, part):
         """Format of a part's weights; of most of them where the checkpoint mixes formats."""

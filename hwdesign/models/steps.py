@@ -15,10 +15,11 @@ from hwdesign._check import check_fields, choice, count, dims, flag, instance, m
 from hwdesign.formulas.attention import attention_flops, cache_read_bytes
 from hwdesign.formulas.tiling import pad
 from hwdesign.models.layers import Gemm
-from hwdesign.models.model import need_model
+from hwdesign.models.model import Same, need_model
 from hwdesign.models.parts import PlanError, divided
 
 MOST_WAYS = 100_000  # of one kind of parallelism
+MOST_REFUSALS = 4096  # that are remembered, and plans that run
 EXCHANGES = ("all-reduce", "all-gather", "reduce-scatter", "dispatch", "combine", "send")
 STATISTICS = 4  # maximum and sum of a partial softmax in FP32, in elements of BF16
 
@@ -470,21 +471,22 @@ def plan_refusal(model, attention, ffn):
 
 def attention_refusal(model, plan):
     """Why a plan cannot run the parts outside the feed-forward ones; None if it can."""
-    return _refusal(attention_part, model, plan, batch=1)
+    return _refusal(attention_part, Same(model), plan, batch=1)
 
 
 def feed_forward_refusal(model, plan, groups):
     """Why a plan cannot run the feed-forward parts of so many groups with tokens of their own; None
     if it can.
     """
-    return _refusal(feed_forward_part, model, plan, groups, batch=groups)
+    return _refusal(feed_forward_part, Same(model), plan, groups, batch=groups)
 
 
-def _refusal(part, *arguments, batch):
+@functools.lru_cache(maxsize=MOST_REFUSALS)
+def _refusal(part, same, *arguments, batch):
     try:
-        part(*arguments, batch=batch, context=1)
+        part(same.model, *arguments, batch=batch, context=1)
     except PlanError as error:
-        return error
+        return error.with_traceback(None)  # which would keep all that was collected
     return None
 
 

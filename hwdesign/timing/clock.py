@@ -265,7 +265,8 @@ class Clock:
         if self.ideal:
             sent = IDEAL_BYTES[kind](nbytes, ranks) if kind in IDEAL_BYTES else nbytes
             return Timed(sent / link, notes)
-        timed = self._exchange(kind, nbytes, ranks, link)
+        key = ("exchange", kind, _key(nbytes), ranks)
+        timed = self.once(key, lambda: self._exchange(kind, nbytes, ranks, link))
         return Timed(timed.seconds, notes + timed.notes)
 
     def _exchange(self, kind, nbytes, ranks, link):

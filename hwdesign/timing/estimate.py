@@ -11,7 +11,6 @@ import functools
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from hwdesign.catalogue.precision import BF16, FP32, RECIPES, multiplied
 from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.formulas.pipeline import stage_layers
 from hwdesign.models.layers import Gemm
-from hwdesign.models.model import Model, need_model
+from hwdesign.models.model import Same, need_model
 from hwdesign.models.parts import QUANTIZED, TERM_OF
 from hwdesign.models.steps import (
     AttentionRun,
@@ -55,6 +54,7 @@ from hwdesign.timing.spent import Kept, Part
 
 ENGINE = "vllm"  # by default
 MOST_SETTINGS = 16  # of which the steps are remembered
+MOST_PARTS = 4096  # of steps under many plans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,7 +436,7 @@ def decode_step(
     batch, context = dims(batch=batch, context=context)
     how = (wide, ideal, framework, engine)
     if not batch.ndim and not context.ndim:
-        steps = _one_step(model, device, recipe, attention, ffn, *how)
+        steps = _remembered(_one_steps, model, device, recipe, attention, ffn, *how)
         if steps:
             return steps.time(batch[()], context[()])
     must_fit(batch=batch, context=context)
@@ -449,38 +449,29 @@ def _timer(model, device, recipe, wide, ideal, framework, engine):
     return _StepTimer(model, clock, engine, wide)
 
 
-class _Same(NamedTuple):
-    """A model, equal to itself alone: it is large, and need not be compared."""
-
-    model: Model
-
-    def __hash__(self):
-        return id(self.model)
-
-    def __eq__(self, other):
-        return self.model is other.model
-
-
-def _one_step(model, device, recipe, attention, ffn, wide, *how):
-    """The `OneStep` of these arguments, from an earlier call if there was one; None where they
-    cannot be looked up.
-    """
+def _remembered(kept, model, device, recipe, *how):
+    """What `kept` has of the arguments of `decode_step`; None where they cannot be looked up."""
+    *plans, wide, ideal, framework, engine = how
     wide = tuple(wide) if type(wide) is list else wide
     if type(wide) not in (tuple, str):
         return None
     if not (type(device) is str and device in device_names()):
-        as_engine(how[-1])  # in the order in which a clock refuses
+        as_engine(engine)  # in the order in which a clock refuses
         device = as_device(device)  # a file may have changed, and a warning is due each time
     try:
-        return _one_steps(_Same(model), device, recipe, attention, ffn, wide, *how)
+        return kept(Same(model), device, recipe, *plans, wide, ideal, framework, engine)
     except TypeError:  # a list, which is no name
         return None
 
 
 @functools.lru_cache(maxsize=MOST_SETTINGS, typed=True)
+def _one_timer(same, device, recipe, *how):
+    return _timer(same.model, device, recipe, *how)
+
+
+@functools.lru_cache(maxsize=MOST_SETTINGS, typed=True)
 def _one_steps(same, device, recipe, attention, ffn, *how):
-    timer = _timer(same.model, device, recipe, *how)
-    return OneStep(timer, attention, ffn)
+    return OneStep(_timer(same.model, device, recipe, *how), attention, ffn)
 
 
 def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engine=ENGINE):
@@ -530,8 +521,9 @@ def decode_steps(model, device, recipe, plans, *, batch, context, wide=(), engin
     ... )
     2
     """
-    clock = Clock(device, recipe, engine=as_engine(engine))
-    timer = _StepTimer(model, clock, engine, wide)
+    one = np.ndim(batch) == np.ndim(context) == 0  # what few numbers take may be kept
+    timer = one and _remembered(_one_timer, model, device, recipe, wide, False, None, engine)
+    timer = timer or _timer(model, device, recipe, wide, False, None, engine)
     return [timer.time(attention, ffn, batch, context, 1) for attention, ffn in plans]
 
 
@@ -746,9 +738,13 @@ class _StepTimer:
     def _once(self, key, load, timed, *arguments):
         """A part of a step that another pair of plans may have had, too, at the same load."""
         key = (*key, *((x.shape, x.tobytes()) for x in load))
-        if key not in self.parts:
-            self.parts[key] = timed(load, *arguments)
-        return self.parts[key]
+        found = self.parts.get(key)
+        if found is None:
+            found = timed(load, *arguments)
+            if len(self.parts) >= MOST_PARTS:
+                self.parts.clear()
+            self.parts[key] = found
+        return found
 
     def _attention(self, load, plan):
         return self.part(self.attention_run(load, plan).step())

@@ -36,7 +36,7 @@ SIDE = 128  # of a tile, for the block of outputs in flight [element]; not fitte
 LATE = (
     1.0  # size of an element of A below which C is written after the main loop [byte]; not fitted
 )
-CHUNK = 1 << 14  # shapes worked on at a time, so that the arrays stay in the cache of the CPU
+CHUNK = 1 << 12  # shapes worked on at a time, so that the arrays stay in the cache of the CPU
 
 
 def gemm_kernel_terms(m, n, k, device, recipe, c):
@@ -168,21 +168,18 @@ def gemm_kernel_seconds(m, n, k, device, recipe, c):
 
 def _on_chip(m, n, k, device, recipe, c):
     """Time of the main loops with the fastest tile [s]."""
-    sms, size, best = device.sms or 132, recipe.operand_bytes, np.inf
-    for_flop, for_byte = (
-        sms / (c["peak"] * device.peak_flops(recipe.math)),
-        sms / (c["feed"] * device.memory_bandwidth),
-    )
-    for tm, tn in TILES:
-        tiles = np.ceil(m / tm) * np.ceil(n / tn) / sms
-        read = (np.minimum(tm, m) * size["a"] + tn * size["b"]) * for_byte
-        step = np.maximum(read, max(2 * tm * tn * for_flop, c.get("chain", 0)))
-        waves = np.maximum(c["balance"] * tiles + (1 - c["balance"]) * np.ceil(tiles), 1)
-        best = np.minimum(best, waves * (k * step + c.get("wave", 0)))
-        if (
-            "split" in c
-        ):  # parts of K on idle SMs; their sums pass through the L2 cache in FP32, written and read
-            parts = np.maximum(np.minimum(np.floor(1 / tiles), k / c["split"]), 1)
-            sums = np.where(parts > 1, parts * m * n * 8 * for_byte / sms + c["wave"], 0)
-            best = np.minimum(best, waves * (k * step / parts + c["wave"]) + sums)
-    return best
+    sms, size = device.sms or 132, recipe.operand_bytes
+    for_flop = sms / (c["peak"] * device.peak_flops(recipe.math))
+    for_byte = sms / (c["feed"] * device.memory_bandwidth)
+    tm, tn = np.array(TILES, float).T.reshape(2, len(TILES), *[1] * m.ndim)  # all at once
+    tiles = np.ceil(m / tm) * np.ceil(n / tn) / sms
+    read = (np.minimum(tm, m) * size["a"] + tn * size["b"]) * for_byte
+    step = np.maximum(read, np.maximum(2 * tm * tn * for_flop, c.get("chain", 0)))
+    waves = np.maximum(c["balance"] * tiles + (1 - c["balance"]) * np.ceil(tiles), 1)
+    loops = waves * (k * step + c.get("wave", 0))
+    if "split" in c:
+        # parts of K on idle SMs; their sums pass through the L2 cache in FP32, written and read
+        parts = np.maximum(np.minimum(np.floor(1 / tiles), k / c["split"]), 1)
+        sums = np.where(parts > 1, parts * m * n * 8 * for_byte / sms + c["wave"], 0)
+        loops = np.minimum(loops, waves * (k * step / parts + c["wave"]) + sums)
+    return loops.min(axis=0)

@@ -21,6 +21,7 @@ from hwdesign.timing.spent import Kept, Part
 BLOCK = 64  # neighbouring numbers of sequences that are timed together
 LENGTHS = 1024  # neighbouring lengths of a sequence whose sizes are worked out together
 MOST_BLOCKS = 128  # of each that are remembered
+FEW = 3  # loads that are timed one by one, as cheaply as what lies around them is learnt
 MOST_SCORES = 256  # that the clock remembers; another load has others
 CONTEXTS = np.array([[1.0, 2.0**20]])  # two, by whose axis a size shows that it depends on them
 ONE = np.float64(1.0)  # new token of a sequence
@@ -127,7 +128,7 @@ class _Known(NamedTuple):
 
 
 class OneStep:
-    """Times single decode steps of one setting fast, from the second load on.
+    """Times single decode steps of one setting fast, from the fourth load on.
 
     Parameters
     ----------
@@ -150,15 +151,15 @@ class OneStep:
         self.timer, self.lock = timer, threading.Lock()
         self.asked, self.plans = (attention, ffn), ()
         timer.clock.most_known = MOST_SCORES
-        self.first, self.whole = None, False  # the first step; whether all are timed whole
+        self.first, self.whole = {}, False  # the first steps; whether all are timed whole
         self.known, self.blocks, self.singles, self.lengths = None, {}, {}, {}
 
     def time(self, batch, context):
         """The `Breakdown` of one load, two floats."""
-        if self.first is None:
-            self.first = batch, context, self._plain(batch, context)
-        if self.first[0] == batch and self.first[1] == context:
-            step = self.first[2]
+        step = self.first.get((batch, context))
+        if step is None and len(self.first) < FEW:
+            step = self.first[batch, context] = self._plain(batch, context)
+        if step is not None:
             return step.unchecked(**vars(step) | {"terms": dict(step.terms)})
         if self.whole:
             return self._plain(batch, context)
