@@ -269,9 +269,9 @@ def test_plans_share_what_is_remembered(monkeypatch):
     r1, plans = config.load("deepseek-r1"), [(EIGHT, Plan(ep=8)), (Plan(dp=8), Plan(ep=8)), (EIGHT, EIGHT)]
     asked = {"batch": 64, "context": 999}
     estimate._one_timer.cache_clear()
-    found = hw.decode_steps(r1, "H200", "fp8_block", plans, **asked)
+    found = estimate.decode_steps(r1, "H200", "fp8_block", plans, **asked)
     monkeypatch.setattr(estimate, "MOST_PARTS", 2)
-    again = hw.decode_steps(r1, "H200", "fp8_block", plans[::-1], **asked)[::-1]
+    again = estimate.decode_steps(r1, "H200", "fp8_block", plans[::-1], **asked)[::-1]
     assert len(estimate._one_timer(Same(r1), "H200", "fp8_block", (), False, None, "vllm").parts) <= 2
     alone = [hw.decode_step(r1, "H200", "fp8_block", attention=a, ffn=f, **asked) for a, f in plans]
     for steps in zip(found, again, alone, strict=True):
