@@ -270,6 +270,7 @@ def test_plans_share_what_is_remembered(monkeypatch):
     asked = {"batch": 64, "context": 999}
     estimate._one_timer.cache_clear()
     found = estimate.decode_steps(r1, "H200", "fp8_block", plans, **asked)
+    estimate._one_timer.cache_clear()
     monkeypatch.setattr(estimate, "MOST_PARTS", 2)
     again = estimate.decode_steps(r1, "H200", "fp8_block", plans[::-1], **asked)[::-1]
     assert len(estimate._one_timer(Same(r1), "H200", "fp8_block", (), False, None, "vllm").parts) <= 2
