@@ -362,8 +362,8 @@ def failures():
     told = []
     for key, errors in exam_page.high_slices().items():
         sign = errors[exam.OURS]["sign"]
-        far = f"{abs(sign):.0f} % too {'short' if sign < 0 else 'long'}"
-        told.append(f"- {exam_page.slice_name(key)}: modelled times are {far} in the median. {exam_page.CAUSES[key]}")
+        off, way = errors[exam.OURS]["median"], "short" if sign < 0 else "long"
+        told.append(f"- {exam_page.slice_name(key)}: off by {off:.0f} % in the median, mostly too {way}. {exam_page.CAUSES[key]}")
     return "\n".join(told)
 
 
