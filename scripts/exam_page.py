@@ -10,7 +10,7 @@ import numpy as np
 
 from hwdesign.lessons import style
 from hwdesign.models import config
-from hwdesign.timing.served import WAITING, served_points
+from hwdesign.timing.served import WAITING, point_recipe, served_points
 from hwdesign.timing.silicon import measurements
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -142,7 +142,9 @@ def high_slices(rows=None):
 def slice_name(key):
     """A slice for a reader."""
     model, device, framework, precision = key
-    return f"{config.load(model).name} on {device.replace('_', ' ')} in {ENGINES[framework]}, `{precision}`"
+    read = config.load(model)
+    recipe = point_recipe(model, precision, device) or read.quantization
+    return f"{read.name} on {device.replace('_', ' ')} in {ENGINES[framework]}, `{recipe}`"
 
 
 def slice_rows():
