@@ -657,22 +657,22 @@ def traits(model):
     >>> found["window_layers"], found["window"], found["vocabulary"]
     (0.5, 128.0, 201088.0)
     """
-    row = sizes(model)
+    row, mixers = sizes(model), _mixers(model)
     found = _ratios(row)
     if row["experts"]:
         found["expert_latent"] = (row["expert_latent"] or row["hidden_size"]) / row["hidden_size"]
-    shares = {
-        "latent_attention": lambda mixer: isinstance(mixer, LatentAttention),
-        "shared_cache": lambda mixer: isinstance(mixer, SharedCacheAttention),
-        "linear_layers": lambda mixer: isinstance(mixer, STATE),
-        "window_layers": lambda mixer: isinstance(mixer, ATTENTION) and not _sees_all(mixer),
-    }
-    for name, holds in shares.items():
-        times = sum(n for block, n in model.block_counts.items() if holds(block.mixer))
-        found[name] = times / row["depth"]
-    windows = [block.mixer.window for block in model.block_counts if block.mixer]
-    if any(windows):
-        found["window"] = float(min(filter(None, windows)))
+
+    def share(holds, counts):
+        return sum(times for one, times in counts.items() if holds(one)) / row["depth"]
+
+    found["latent_attention"] = share(lambda mixer: isinstance(mixer, LatentAttention), mixers)
+    found["shared_cache"] = share(lambda mixer: isinstance(mixer, SharedCacheAttention), mixers)
+    blocks = model.block_counts
+    found["linear_layers"] = share(lambda block: isinstance(block.mixer, STATE), blocks)
+    found["window_layers"] = share(lambda mixer: not _sees_all(mixer), mixers)
+    windows = [mixer.window for mixer in mixers if mixer.window]
+    if windows:
+        found["window"] = float(min(windows))
     found["vocabulary"] = float(model.vocab_size)
     if not model.bytes_unknown:
         found["weight_bits"] = 8 * RECIPES[model.quantization or "bf16"].weights.bytes
