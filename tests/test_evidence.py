@@ -463,6 +463,13 @@ def test_what_is_no_model_is_refused(call, wrong):
         call(wrong)
 
 
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_change_is_between_two_models(name):
+    gpt2 = config.load("gpt2")
+    with pytest.raises(ValueError, match=f"^{name} must be a Model, got 'gpt2'"):
+        evidence_for(**{"before": gpt2, "after": gpt2} | {name: "gpt2"})
+
+
 @pytest.mark.parametrize(("call", "name"), [
     (lambda x: ratio_band(x, "dense"), "ratio"), (lambda x: ratio_band("aspect", x), "family"), (ablations, "topic"),
     (lambda x: ratio_band("aspect", "dense", above=x), "above"), (lambda x: ablations(unverified=x), "unverified"),

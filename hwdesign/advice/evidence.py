@@ -722,8 +722,8 @@ class Evidence:
 
     @property
     def extrapolated(self):
-        """How many times the model is larger than the largest that was trained [dimensionless];
-        None where no row says, or it is not larger.
+        """How many times the model is larger than the largest that was trained [dimensionless], of
+        the rows that say a size; None where none does, or it is not larger.
         """
         largest = max((row.most_parameters or 0 for row in self.rows), default=0)
         return self.parameters / largest if largest and self.parameters > largest else None
@@ -773,6 +773,8 @@ def evidence_for(before, after, *, unverified=False):
     >>> [(e.trait, e.says) for e in evidence_for(r1, replace(r1, vocab_size=2 * r1.vocab_size))]
     [('vocabulary', 'up, 2 published: 2 better; the model is 2.2e+02 times the largest of them')]
     """
+    instance("before", before, Model, "a Model")
+    instance("after", after, Model, "a Model")
     old, new = traits(before), traits(after)
     rows, found = ablations(unverified=unverified), []
     for name in TRAITS:
