@@ -224,6 +224,8 @@ def test_bands_of_large_models_are_those_that_verdicts_use():
     band = ratio_band("aspect", "dense", above=7e9)
     assert (low, high) == (5376 / 62, 6144 / 44) and (band.least, band.most) == (5120 / 64, high)  # Gemma 3, NeoX; Qwen3-32B
     assert ratio_band("aspect", "moe_gqa").least == shapes.aspect_band(experts=True)[0]
+    small, gpt2 = ratio_band("aspect", "dense", above=124439807), 124439808  # more parameters than `above`, not as many
+    assert small.count == SHAPES["dense"] and ratio_band("aspect", "dense", above=gpt2).count == SHAPES["dense"] - 1
     with pytest.raises(ValueError, match="^above must leave a model of dense, got 1e"):
         ratio_band("aspect", "dense", above=1e15)
 
@@ -421,7 +423,16 @@ def test_where_nothing_was_published_it_says_so():
     dense = replace(r1, blocks=(r1.blocks[0],) * 61)  # experts vanish
     found = {e.trait: e for e in evidence_for(r1, dense)}
     assert found["sparsity"].after is None and found["sparsity"].direction is None and found["sparsity"].says == "no evidence"
+    assert found["sparsity"].outcomes == {} and found["sparsity"].extrapolated is None
     assert {row.trait for row in ROWS.values()} < set(TRAITS)
+
+
+def test_where_no_experiment_says_a_size_none_is_compared():
+    llama = config.load("llama-3.1-70b")
+    mixer = replace(llama.blocks[0].mixer, num_heads=128, num_kv_heads=16)
+    (found,) = evidence_for(llama, replace(llama, blocks=tuple(replace(block, mixer=mixer) for block in llama.blocks)))
+    assert (found.trait, found.before, found.after, found.extrapolated) == ("query_width", 1, 2, None)
+    assert found.says == "up, 2 published: 1 better, 1 same" and all(row.most_parameters is None for row in found.rows)
 
 
 def test_a_model_larger_than_all_that_were_trained_is_named_so():
