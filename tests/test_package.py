@@ -37,7 +37,7 @@ ORDER = [
     "timing.sparse_kernels", "timing.state_kernels", "timing.clock",
     "timing.energy", "timing.spent", "timing.one_step", "timing.estimate",
     "timing.bounds", "timing.pipeline", "timing.serving", "timing.formats", "timing.served", "timing.layouts", "timing.search",
-    "advice.case", "advice.shapes", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
+    "advice.case", "advice.shapes", "advice.evidence", "advice.breaks", "advice.verdict", "advice.widths", "advice.rules",
     "advice.plan_rules",
     "advice.guidelines", "advice.checklist", "advice.report_facts", "advice.judge", "advice.report_words",
     "advice.report_text", "advice.report_html", "advice.report_sarif", "advice.report", "advice.diff",
