@@ -494,10 +494,10 @@ def faults(kinds):
     return found
 
 
-@pytest.mark.parametrize("part", [slice(None, None, 4), pytest.param(slice(None), marks=pytest.mark.weekly)], ids=["quarter", "all"])
-def test_each_key_of_each_config_ends_as_declared(part):
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.weekly)])
+def test_each_key_of_each_config_ends_as_declared(every):
     """A draw may miss the one key that one reader does not look at."""
-    found = faults(KINDS[part])
+    found = faults(KINDS[::every])
     assert not found, f"{len(found)} undeclared, such as\n" + "\n".join(found[:10])
 
 
