@@ -1,23 +1,43 @@
 """Draws settings of shapes that nobody has built and asks a public planner for the time per output token of each.
 
     python scripts/unbuilt_shapes.py list tests/data/unbuilt_shapes.csv
+    python -m venv B && B/bin/pip install --pre aisimulate==0.13.0.dev202610270000000085
+    B/bin/python scripts/unbuilt_shapes.py ask tests/data/unbuilt_shapes.csv
 
-The list holds no time. Each row is a draw of one seeded sequence (`draw`, its number) whose shape has 3 to 400 billion
-parameters and which fits on its GPUs by the package's own count; the first `LISTED` of them are written. Sizes lie on grids
-that kernels like, and their ratios inside what trained models have (`hwdesign/models/configs`).
+`list` needs the package and writes no time. Each row is a draw of one seeded sequence (`draw`, its number) whose shape has 3 to
+400 billion parameters and which fits on its GPUs by the package's own count; the first `LISTED` of them were committed before
+anything was asked. Sizes lie on grids that kernels like, and their ratios inside what trained models have
+(`hwdesign/models/configs`).
+
+`ask` needs the planner alone, in an environment of its own. It goes down the list until `WANTED` rows are answered and drops
+the rest. The answers that ship are those of aisimulate 0.13.0.dev202610270000000085 of 2026-12-01. The question is that of
+`ask_peers.py` (`cli_estimate`, mode "agg", newest tables of device and engine), but in database mode HYBRID: measured rows where
+there are any, else the planner's own extrapolation, since its default mode refuses experts whose shape is not in its tables. The
+shape is given as a folder with a config.json, the formats of products and cache by name. Beside the time per output token stand
+the decode step that it holds (`step`), by what it is spent on, and which share of that step comes from no measured row alone
+(`extrapolated`). Where it answers nothing, its own words stand in `refusal`.
 """
 
 import argparse
 import csv
+import importlib.metadata
+import json
+import logging
 import math
 import random
+import sys
+import tempfile
+from pathlib import Path
+
+from ask_peers import CACHES, FORMATS, SYSTEMS, TOOLS, refusal
 
 SEED = 20261201
 LISTED, WANTED = 200, 100
 SHAPE = ("kind", "hidden_size", "layers", "heads", "kv_heads", "width", "experts", "top_k")
 SETTING = ("device", "engine", "recipe", "tp", "moe_tp", "moe_ep", "users", "prompt", "answer")
 COLUMNS = ("draw", *SHAPE, *SETTING, "cache")
-ANSWER = ("seconds", "refusal")
+PARTS = ("gemms", "attention", "moe", "exchanges", "other")  # of the planner's decode step [s]
+ANSWER = ("seconds", "step", *PARTS, "extrapolated", "tables", "refusal")
 DEVICES = (("H200",), ("B200",), ("GB300", "B300"))
 ENGINES = ("vllm", "sglang", "trtllm")
 USERS = (4, 8, 16, 32, 64, 128, 256)
@@ -169,7 +189,7 @@ def settings():
 
 
 def write(path, rows):
-    """Write the rows with empty answers."""
+    """Write the rows; what they do not hold stays empty."""
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, (*COLUMNS, *ANSWER), restval="", lineterminator="\n")
         writer.writeheader()
@@ -183,9 +203,78 @@ def read(path):
     return [{name: int(value) if value.isdigit() else value for name, value in row.items()} for row in rows]
 
 
+def part(operation):
+    """Which of `PARTS` an operation of the planner belongs to, by its name."""
+    words = operation.split("_")
+    if "dispatch" in words or "ar" in words or "p2p" in words:
+        return "exchanges"
+    if "gemm" in words:
+        return "gemms"
+    return next((name for name in ("attention", "moe") if name in words), "other")
+
+
+def question(row, folder):
+    """Arguments of the planner's call for a row whose config.json lies in a folder, but for the version of the tables."""
+    weights = FORMATS[row["recipe"]]
+    return {
+        "model_path": str(folder),
+        "system_name": SYSTEMS[row["device"]],
+        "mode": "agg",
+        "database_mode": "HYBRID",
+        "backend_name": row["engine"],
+        "isl": row["prompt"],
+        "osl": row["answer"],
+        "batch_size": row["users"],
+        "tp_size": row["tp"],
+        "moe_tp_size": row["moe_tp"] or None,
+        "moe_ep_size": row["moe_ep"] or None,
+        "gemm_quant_mode": weights,
+        "moe_quant_mode": weights if row["kind"] == "moe" else None,
+        "kvcache_quant_mode": CACHES[row["cache"]],
+    }
+
+
+def answer(row):
+    """What the planner answers, by the names of `ANSWER`."""
+    from aisimulate.legacy_cli.api import cli_estimate
+    from aisimulate.sdk.perf_database import get_latest_database_version
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(model_config(row)), encoding="utf-8")
+        asked = question(row, folder)
+        try:
+            tables = get_latest_database_version(system=asked["system_name"], backend=asked["backend_name"])
+            found = cli_estimate(**asked, backend_version=tables)
+        except Exception as error:  # whatever it raises, the row stays without an answer
+            return {"refusal": refusal(error)}
+    spent, source = found.per_ops_data["genonly_step"], found.per_ops_source["genonly_step"]
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for operation, taken in spent.items():
+        seconds[part(operation)] += taken * 1e-3
+    seconds = {"seconds": found.tpot * 1e-3, "step": sum(seconds.values()), **seconds}
+    beyond = sum(taken for operation, taken in spent.items() if source[operation] != "silicon") * 1e-3 / seconds["step"]
+    texts = {name: f"{value:.5g}" for name, value in seconds.items()}
+    return texts | {"extrapolated": f"{beyond:.3f}", "tables": tables}
+
+
+def ask(rows):
+    """The rows with answers, up to the one that makes `WANTED`."""
+    if importlib.metadata.version("aisimulate") != TOOLS["aisimulate"][0]:
+        raise SystemExit(f"aisimulate must be {TOOLS['aisimulate'][0]}, the version of the stored answers")
+    logging.disable(logging.WARNING)
+    done = []
+    for row in rows:
+        done.append({name: row[name] for name in COLUMNS} | answer(row))
+        answered = sum("seconds" in found for found in done)
+        print(row["draw"], done[-1].get("seconds") or done[-1]["refusal"], file=sys.stderr)
+        if answered == WANTED:
+            return done
+    raise SystemExit(f"only {answered} of {len(rows)} rows were answered")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=("list",))
+    parser.add_argument("do", choices=("list", "ask"))
     parser.add_argument("path", help="CSV file of the settings and their answers")
     arguments = parser.parse_args()
-    write(arguments.path, settings())
+    write(arguments.path, settings() if arguments.do == "list" else ask(read(arguments.path)))
