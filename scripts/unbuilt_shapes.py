@@ -14,8 +14,9 @@ the rest. The answers that ship are those of aisimulate 0.13.0.dev20261027000000
 `ask_peers.py` (`cli_estimate`, mode "agg", newest tables of device and engine), but in database mode HYBRID: measured rows where
 there are any, else the planner's own extrapolation, since its default mode refuses experts whose shape is not in its tables. The
 shape is given as a folder with a config.json, the formats of products and cache by name. Beside the time per output token stand
-the decode step that it holds (`step`), by what it is spent on, and which share of that step comes from no measured row alone
-(`extrapolated`). Where it answers nothing, its own words stand in `refusal`.
+the planner's step without prompts (`step`; empty where prompts are in all of its steps), by what it is spent on, and the share
+of that step which does not come from measured rows alone (`extrapolated`). Where it answers nothing, its own words stand in
+`refusal`.
 """
 
 import argparse
@@ -247,14 +248,21 @@ def answer(row):
             found = cli_estimate(**asked, backend_version=tables)
         except Exception as error:  # whatever it raises, the row stays without an answer
             return {"refusal": refusal(error)}
-    spent, source = found.per_ops_data["genonly_step"], found.per_ops_source["genonly_step"]
+    return {"seconds": f"{found.tpot * 1e-3:.5g}", "tables": tables} | decoding(found)
+
+
+def decoding(found):
+    """The planner's step without prompts, by the names of `ANSWER`; empty where prompts are in all of its steps."""
+    spent, source = (parts.get("genonly_step", {}) for parts in (found.per_ops_data, found.per_ops_source))
+    step = sum(spent.values())  # [ms]
+    if not step:
+        return {}
     seconds = dict.fromkeys(PARTS, 0.0)
     for operation, taken in spent.items():
         seconds[part(operation)] += taken * 1e-3
-    seconds = {"seconds": found.tpot * 1e-3, "step": sum(seconds.values()), **seconds}
-    beyond = sum(taken for operation, taken in spent.items() if source[operation] != "silicon") * 1e-3 / seconds["step"]
-    texts = {name: f"{value:.5g}" for name, value in seconds.items()}
-    return texts | {"extrapolated": f"{beyond:.3f}", "tables": tables}
+    texts = {name: f"{value:.5g}" for name, value in ({"step": step * 1e-3} | seconds).items()}
+    beyond = sum(taken for operation, taken in spent.items() if source[operation] != "silicon")
+    return texts | {"extrapolated": f"{beyond / step:.3f}"}
 
 
 def ask(rows):
