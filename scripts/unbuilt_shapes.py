@@ -3,6 +3,7 @@
     python scripts/unbuilt_shapes.py list tests/data/unbuilt_shapes.csv
     python -m venv B && B/bin/pip install --pre aisimulate==0.13.0.dev202610270000000085
     B/bin/python scripts/unbuilt_shapes.py ask tests/data/unbuilt_shapes.csv
+    B/bin/python scripts/unbuilt_shapes.py again tests/data/unbuilt_shapes.csv
 
 `list` needs the package and writes no time. Each row is a draw of one seeded sequence (`draw`, its number) whose shape has 3 to
 400 billion parameters and which fits on its GPUs by the package's own count; the first `LISTED` of them were committed before
@@ -16,7 +17,12 @@ there are any, else the planner's own extrapolation, since its default mode refu
 shape is given as a folder with a config.json, the formats of products and cache by name. Beside the time per output token stand
 the planner's step without prompts (`step`; empty where prompts are in all of its steps), by what it is spent on, and the share
 of that step which does not come from measured rows alone (`extrapolated`). Where it answers nothing, its own words stand in
-`refusal`.
+`refusal`. All of the first hundred rows were answered.
+
+`again` was written after the answers had been compared, to see why some differ, and changes none of them. It asks two kinds of
+rows without what the planner charges and this package does not, and stores the time in `plain`: experts under Mixtral's name,
+which has no norms of queries and keys, and dense FP8 in TensorRT-LLM with scales of the inputs that the checkpoint holds
+(`fp8_static`) instead of scales made in each step (`fp8`).
 """
 
 import argparse
@@ -38,7 +44,7 @@ SHAPE = ("kind", "hidden_size", "layers", "heads", "kv_heads", "width", "experts
 SETTING = ("device", "engine", "recipe", "tp", "moe_tp", "moe_ep", "users", "prompt", "answer")
 COLUMNS = ("draw", *SHAPE, *SETTING, "cache")
 PARTS = ("gemms", "attention", "moe", "exchanges", "other")  # of the planner's decode step [s]
-ANSWER = ("seconds", "step", *PARTS, "extrapolated", "tables", "refusal")
+ANSWER = ("seconds", "step", *PARTS, "extrapolated", "tables", "refusal", "plain")
 DEVICES = (("H200",), ("B200",), ("GB300", "B300"))
 ENGINES = ("vllm", "sglang", "trtllm")
 USERS = (4, 8, 16, 32, 64, 128, 256)
@@ -235,20 +241,39 @@ def question(row, folder):
     }
 
 
-def answer(row):
-    """What the planner answers, by the names of `ANSWER`."""
+def estimate(row, config, **changed):
+    """The planner's estimate for a row with a config, and the version of its tables."""
     from aisimulate.legacy_cli.api import cli_estimate
     from aisimulate.sdk.perf_database import get_latest_database_version
 
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(model_config(row)), encoding="utf-8")
-        asked = question(row, folder)
-        try:
-            tables = get_latest_database_version(system=asked["system_name"], backend=asked["backend_name"])
-            found = cli_estimate(**asked, backend_version=tables)
-        except Exception as error:  # whatever it raises, the row stays without an answer
-            return {"refusal": refusal(error)}
+        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        asked = question(row, folder) | changed
+        tables = get_latest_database_version(system=asked["system_name"], backend=asked["backend_name"])
+        return cli_estimate(**asked, backend_version=tables), tables
+
+
+def answer(row):
+    """What the planner answers, by the names of `ANSWER`."""
+    try:
+        found, tables = estimate(row, model_config(row))
+    except Exception as error:  # whatever it raises, the row stays without an answer
+        return {"refusal": refusal(error)}
     return {"seconds": f"{found.tpot * 1e-3:.5g}", "tables": tables} | decoding(found)
+
+
+def plain(row):
+    """The planner's time without norms of queries and keys and without scales made at run time; empty where it has neither."""
+    config = model_config(row)
+    if row["kind"] == "moe":
+        names = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
+        sizes = {"num_local_experts": row["experts"], "intermediate_size": row["width"]}
+        found, _ = estimate(row, config | names | sizes)
+    elif (row["engine"], row["recipe"]) == ("trtllm", "fp8"):
+        found, _ = estimate(row, config, gemm_quant_mode="fp8_static")
+    else:
+        return ""
+    return f"{found.tpot * 1e-3:.5g}"
 
 
 def decoding(found):
@@ -265,11 +290,22 @@ def decoding(found):
     return texts | {"extrapolated": f"{beyond / step:.3f}"}
 
 
-def ask(rows):
-    """The rows with answers, up to the one that makes `WANTED`."""
+def need_planner():
+    """Stop unless the planner has the version of the stored answers."""
     if importlib.metadata.version("aisimulate") != TOOLS["aisimulate"][0]:
         raise SystemExit(f"aisimulate must be {TOOLS['aisimulate'][0]}, the version of the stored answers")
     logging.disable(logging.WARNING)
+
+
+def again(rows):
+    """The answered rows as they are, with `plain`."""
+    need_planner()
+    return [row | {"plain": plain(row)} for row in rows]
+
+
+def ask(rows):
+    """The rows with answers, up to the one that makes `WANTED`."""
+    need_planner()
     done = []
     for row in rows:
         done.append({name: row[name] for name in COLUMNS} | answer(row))
@@ -282,7 +318,10 @@ def ask(rows):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=("list", "ask"))
+    parser.add_argument("do", choices=("list", "ask", "again"))
     parser.add_argument("path", help="CSV file of the settings and their answers")
     arguments = parser.parse_args()
-    write(arguments.path, settings() if arguments.do == "list" else ask(read(arguments.path)))
+    if arguments.do == "list":
+        write(arguments.path, settings())
+    else:
+        write(arguments.path, {"ask": ask, "again": again}[arguments.do](read(arguments.path)))
