@@ -156,8 +156,9 @@ class Clock:
         kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
         found, notes = self.constants(kind, "fp8" if low else "bf16")
         model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
-        shape = (work.heads, work.kv_heads, work.window, work.size, work.latent, work.pieces)
-        sizes = (work.batch, work.context, work.queries, work.cache_elements)
+        shape = (work.window, work.latent, work.pieces)
+        sizes = (work.heads, work.kv_heads, work.size, work.batch, work.context, work.queries)
+        sizes = (*sizes, work.cache_elements)
         peak = self.device.peak_flops(fmt)
         seconds = self.once(
             (kind, *shape, *map(_key, sizes)),
