@@ -21,7 +21,7 @@ from hwdesign.models.model import Model
 from hwdesign.models.parts import QUANTIZED, Side
 from hwdesign.models.steps import Plan
 from hwdesign.timing.layouts import layouts
-from hwdesign.timing.part_times import PartTimes, Times
+from hwdesign.timing.part_times import NOTHING, PartTimes, Times
 
 ROWS = 2048  # shapes that are summed at a time, so that the arrays stay in the cache
 WEIGHTS = ("bf16", "fp8", "fp8_block", "nvfp4")
@@ -255,52 +255,58 @@ class Search:
             self.known[key] = make()
         return self.known[key]
 
-    def _table(self, name, key, timed):
-        """(`Times` of all parts of a table, a row each and one of zeros; whether each is timed),
-        from a function of a hidden size and its parts.
+    def _table(self, name, key, collect, loads, recipe):
+        """(`Times` of all parts of a table, a row each and one of zeros; whether each is divided
+        and loaded). Operations are collected once for all recipes, by a function of a hidden size
+        and its parts.
         """
         parts, size = list(self.space.tables[name]), len(self.batches)
         rows = [np.zeros((len(parts) + 1, n)) for n in (size, size, 1, 1, 1, size, 1)]
         good = np.zeros(len(parts) + 1, bool)
-        good[-1] = True  # no part at all
-        by_hidden = {}
-        for place, (hidden, part) in enumerate(parts):
-            if key(part):
-                by_hidden.setdefault(hidden, []).append(place)
-        for hidden, places in by_hidden.items():
-            found, kept = timed(hidden, [parts[place][1] for place in places])
-            places = np.array(places)[kept]
-            good[places] = True
-            for row, values in zip(rows, found or (), strict=False):
+        for places, collected in self._once(key, lambda: self._collected(name, collect)):
+            for row, values in zip(rows, self.times.times(collected, recipe), strict=True):
                 row[places] = values
+            good[places] = [loads(parts[place][1]) for place in places]
+        good[-1] = True  # no part at all
         return Times(*rows), good
 
+    def _collected(self, name, collect):
+        """(places, `Collected`) of the parts of a table, a hidden size each."""
+        by_hidden, found = {}, []
+        for (hidden, part), place in self.space.tables[name].items():
+            by_hidden.setdefault(hidden, []).append((place, part))
+        for hidden, parts in by_hidden.items():
+            collected = collect(hidden, [part for _, part in parts])
+            places = np.array([parts[place][0] for place in collected.kept], int)
+            if len(places):
+                found.append((places, collected))
+        return found
+
     def _mixers(self, attention, recipe):
-        def timed(hidden, parts):
+        def collect(hidden, parts):
             blocks = [Block(mixer=part, ffn=None) for part in parts]
-            return self.times.mixer_times(hidden, blocks, attention, recipe)
+            return self.times.mixers(hidden, blocks, attention)
 
-        def taken(part):
-            sides = part.sides(attention, Plan(tp=attention.gpus))
-            return _spreads(part, attention) and self.loader.takes(sides, recipe)
+        def loads(part):
+            return self.loader.takes(part.sides(attention, Plan(tp=attention.gpus)), recipe)
 
-        return self._table("mixer", taken, timed)
+        return self._table("mixer", ("mixers", attention), collect, loads, recipe)
 
     def _feeds(self, attention, ffn, recipe):
-        def timed(hidden, parts):
-            return self.times.feed_times(hidden, parts, ffn, attention.dp, recipe)
+        def collect(hidden, parts):
+            return self.times.feeds(hidden, parts, ffn, attention.dp)
 
-        def taken(part):
+        def loads(part):
             return self.loader.takes(part.sides(attention, ffn), recipe)
 
-        return self._table("feed", taken, timed)
+        return self._table("feed", ("feeds", ffn), collect, loads, recipe)
 
     def _rests(self, attention, recipe):
         """`Times` of what lies outside the layers, a row a hidden size; whether it loads."""
         vocabulary, found, good = self.space.bounds.vocabulary, [], []
         for hidden in self.space.tables["rest"]:
             model = Model(name="rest", hidden_size=hidden, vocab_size=vocabulary, blocks=NOTHING)
-            found.append(self.times.rest_times(model, attention, recipe))
+            found.append(self.times.times(self.times.rest(model, attention), recipe))
             good.append(self.loader.outside(hidden, vocabulary, attention, recipe))
         return Times(*map(np.concatenate, zip(*found, strict=True))), np.array(good)
 
@@ -310,12 +316,8 @@ class Search:
         mixers, mixed = self._once(
             ("mixer", attention, recipe), lambda: self._mixers(attention, recipe)
         )
-        feeds, fed = self._once(
-            ("feed", ffn, plain), lambda: self._feeds(attention, ffn, plain)
-        )
-        rests, whole = self._once(
-            ("rest", attention, plain), lambda: self._rests(attention, plain)
-        )
+        feeds, fed = self._once(("feed", ffn, plain), lambda: self._feeds(attention, ffn, plain))
+        rests, whole = self._once(("rest", attention, plain), lambda: self._rests(attention, plain))
         good = runs & mixed[space.mixer] & mixed[space.linear] & whole[space.rest]
         places = np.flatnonzero(good & fed[space.feed] & fed[space.first])
         self.triples += len(places)
@@ -351,9 +353,6 @@ class Search:
         keys = np.empty((len(rows), 4), np.int32)
         keys[:, 0], keys[:, 1:3], keys[:, 3] = some[rows], key, columns
         self.front.add(user, rate[rows, columns], keys)
-
-
-NOTHING = (Block(mixer=None, ffn=None, norms=0),)
 
 
 def _spreads(mixer, plan):

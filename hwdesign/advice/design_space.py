@@ -196,16 +196,20 @@ def _qwen3_moe(shape):
 
 def _qwen3_next(shape):
     common = _common(shape, "qwen3_next", "Qwen3NextForCausalLM")
-    return common | _experts(shape) | {
-        "shared_expert_intermediate_size": shape.shared_width,
-        "full_attention_interval": shape.period,
-        "linear_num_value_heads": shape.linear_heads,
-        "linear_num_key_heads": shape.linear_heads // 2,
-        "linear_key_head_dim": LINEAR_HEAD,
-        "linear_value_head_dim": LINEAR_HEAD,
-        "linear_conv_kernel_dim": CONVOLUTION,
-        "partial_rotary_factor": 0.25,
-    }
+    return (
+        common
+        | _experts(shape)
+        | {
+            "shared_expert_intermediate_size": shape.shared_width,
+            "full_attention_interval": shape.period,
+            "linear_num_value_heads": shape.linear_heads,
+            "linear_num_key_heads": shape.linear_heads // 2,
+            "linear_key_head_dim": LINEAR_HEAD,
+            "linear_value_head_dim": LINEAR_HEAD,
+            "linear_conv_kernel_dim": CONVOLUTION,
+            "partial_rotary_factor": 0.25,
+        }
+    )
 
 
 def _deepseek_v3(shape):
@@ -440,8 +444,8 @@ class Space:
                 if self.bounds.keeps("sparsity", family, np.float64(n / k))
             ]
         found = []
-        for period in dict.fromkeys(choice[2] for choice in choices):
-            same = [choice for choice in choices if choice[2] == period]
+        for period in dict.fromkeys(mixer[2] for mixer in choices):
+            same = [mixer for mixer in choices if mixer[2] == period]
             depths = layers[layers % period == 0]
             if len(depths):
                 found += self._solved(family, hidden, same, depths, experts)
@@ -457,7 +461,7 @@ class Space:
         exists. Arrays are of mixers, layers and kinds of experts.
         """
         full = layers // choices[0][2]
-        held = np.array([[_held(part, hidden) for part in choice[:2]] for choice in choices], float)
+        held = np.array([[_held(part, hidden) for part in mixer[:2]] for mixer in choices], float)
         mixed = held[:, :1] * full + held[:, 1:] * (layers - full)
         outside = (_outside(hidden, self.bounds.vocabulary) + mixed)[..., None]
         lines = np.array([_line(family, n, k, hidden) for n, k in experts])  # (e, part, 0 or 1, 2)

@@ -14,9 +14,11 @@ import numpy as np
 
 from hwdesign._check import vector, whole
 from hwdesign.catalogue.engine import engine as as_engine
-from hwdesign.catalogue.precision import BF16
+from hwdesign.catalogue.precision import BF16, RECIPES
+from hwdesign.catalogue.precision import recipe as as_recipe
 from hwdesign.models.blocks import Block
 from hwdesign.models.model import Model
+from hwdesign.models.parts import PlanError
 from hwdesign.models.steps import (
     AttentionRun,
     FeedForwardRun,
@@ -120,12 +122,14 @@ class PartTimes:
         self.batches = vector("batches", batches).astype(float)
         self.engine, self.device, self.timers = as_engine(engine), device, {}
         self.mixes = self.engine.name in MIXED
+        self.several = 1 + len(self.batches) * self.mixes  # prompts that are timed
+        self.context = np.ceil(self.prompt + self.answer / 2)
 
     def timer(self, recipe):
         """What times operations under a recipe."""
         if recipe not in self.timers:
             clock = Clock(self.device, recipe, engine=self.engine)
-            self.timers[recipe] = StepTimer(_bare(1, 1), clock, self.engine)
+            self.timers[recipe] = StepTimer(_model(1, 1), clock, self.engine)
         return self.timers[recipe]
 
     def sequences(self, groups):
@@ -140,8 +144,7 @@ class PartTimes:
         """(batch, context, new tokens) over all GPUs of a decode step, and of the prompt alone and
         those that join a step.
         """
-        context = np.ceil(self.prompt + self.answer / 2)
-        decode = self.sequences(groups) * groups, np.float64(context), np.float64(1.0)
+        decode = self.sequences(groups) * groups, np.float64(self.context), np.float64(1.0)
         prompts = np.array([float(self.prompt)])
         if self.mixes:
             many = np.maximum(self.prompts(groups), 1)
@@ -150,8 +153,21 @@ class PartTimes:
         return decode, (np.float64(groups), prompts, prompts)
 
     def mixers(self, hidden, blocks, plan):
-        """Operations of the mixers and norms of some blocks, as a list of (decode, prompt) steps;
-        None in the place of a mixer that the plan does not divide.
+        """The mixers and norms of some blocks under a plan, as `Collected`.
+
+        Parameters
+        ----------
+        hidden : int
+            Hidden size [element].
+        blocks : sequence of Block
+            Their feed-forward parts are not looked at.
+        plan : Plan
+            Of the attention part.
+
+        Returns
+        -------
+        Collected
+            Of the blocks whose mixer the plan divides.
         """
 
         def collect(block, load):
@@ -162,129 +178,95 @@ class PartTimes:
                     part.operations(run)
             return run.step()
 
-        return [self._collected(collect, block, plan.dp) for block in blocks]
+        alone = [replace(block, ffn=None) for block in blocks]
+        models = [_model(hidden, 1, block) for block in alone]
+        vectors = [_vectors(block.weights(hidden)) for block in alone]
+        loads = self._loads(plan.dp)
+        return _collected(collect, blocks, loads, plan, plan.dp, vectors, models)
 
     def feeds(self, hidden, feeds, plan, groups):
-        """The same of some feed-forward parts, where so many groups bring tokens of their own."""
+        """Some feed-forward parts under a plan, where so many groups of GPUs bring tokens of their
+        own, as `Collected`; they look at the number of tokens alone.
+        """
 
         def collect(ffn, load):
-            batch, _, new = load
-            run = FeedForwardRun(hidden, plan, groups, batch, new)
+            run = FeedForwardRun(hidden, plan, groups, *load)
             run.feed(ffn)
             return run.step()
 
-        return [self._collected(collect, ffn, groups) for ffn in feeds]
+        (batch, _, one), (group, _, new) = self._loads(groups)
+        loads = (
+            np.concatenate([batch, np.broadcast_to(group, new.shape)]),
+            np.concatenate([np.broadcast_to(one, batch.shape), new]),
+        )
+        vectors = [_vectors(ffn.weights(hidden)) for ffn in feeds]
+        return _collected(collect, feeds, (loads,), plan, groups, vectors)
 
     def rest(self, model, plan):
-        """The same of the embedding, the last norm and the head of a model, as a list of one."""
+        """The embedding, the last norm and the head of a model under a plan, as `Collected`."""
 
         def collect(model, load):
             run = AttentionRun(model.hidden_size, plan, *load)
             collect_attention(model, run)
             return run.step()
 
-        bare = replace(model, blocks=(Block(mixer=None, ffn=None, norms=0),))
-        return [self._collected(collect, bare, plan.dp)]
+        bare = replace(model, blocks=NOTHING)
+        timer = StepTimer(bare, self.timer(RECIPES["bf16"]).clock, self.engine)
+        vectors = [timer.vectors(plan) / BF16.bytes]
+        return _collected(collect, [bare], self._loads(plan.dp), plan, plan.dp, vectors)
 
-    def _collected(self, collect, part, groups):
-        try:
-            return tuple(collect(part, load) for load in self._loads(groups))
-        except ValueError:  # a way does not divide what it splits
-            return None
+    def times(self, collected, recipe):
+        """What parts take under a recipe.
 
-    def times(self, steps, recipe, groups, *, vectors, sequence, beside=False):
-        """`Times` of parts from their steps, of which none is None.
+        Parameters
+        ----------
+        collected : Collected
+            From `mixers`, `feeds` or `rest`.
+        recipe : Recipe
+            Formats, that of the cache among them.
 
-        `vectors`, stored elements that no matrix product takes, and `sequence`, bytes of a
-        sequence, are one number a part; `beside` as in `StepTimer.part`.
+        Returns
+        -------
+        Times
+            A row for each part that is kept [s] and [byte].
         """
-        places = {}
-        for place, (decode, _) in enumerate(steps):
-            places.setdefault(_structure(decode), []).append(place)
-        found, order = [], []
-        for same in places.values():
-            some = [steps[place] for place in same]
-            found.append(self._timed(some, recipe, groups, beside))
-            order += same
-        back = np.argsort(order)
-        columns = [np.concatenate([each[name] for each in found])[back] for name in range(6)]
+        found = [self._timed(collected, *stack, recipe) for stack in collected.stacks]
+        back = np.argsort(np.concatenate([places for places, _ in collected.stacks]))
+        columns = [np.concatenate(each)[back] for each in zip(*found, strict=True)]
         decode, added, alone, matrices, live, prompt_live = columns
-        weights = matrices + BF16.bytes * np.reshape(np.asarray(vectors, float), (-1, 1))
-        kept = np.reshape(np.asarray(sequence, float), (-1, 1))
+        weights = matrices + BF16.bytes * collected.vectors
+        kept = collected.held(self.context, recipe.kv_cache)
         return Times(decode, added, alone, weights, kept, live, prompt_live)
 
-    def _timed(self, steps, recipe, groups, beside):
+    def _timed(self, collected, places, steps, recipe):
         """(decode, added, alone, matrices, live, live of a prompt) of parts that run the same
         operations in other sizes, a row each.
         """
-        timer, count, shape = self.timer(recipe), len(steps), (len(steps), len(self.batches))
-        decode, prompt = (
-            timer.part(_stacked(each), beside=beside) for each in zip(*steps, strict=True)
-        )
+        timer, sizes, count = self.timer(recipe), len(self.batches), len(places)
+        beside = timer.beside(collected.plan)
+        parts = [timer.part(step, beside=beside) for step in steps]
         timer.forget()  # the arrays would fill the memory
-        size = len(self.batches) + 1 if self.mixes else 1
-        spent = _filled(sum(prompt.terms.values()), (count, size))
+
+        def split(values):
+            """A value of decode steps, and of prompts."""
+            if len(values) == 2:
+                return _filled(values[0], count, sizes), _filled(values[1], count, self.several)
+            both = _filled(values[0], count, sizes + self.several)
+            return both[:, :sizes], both[:, sizes:]
+
+        terms = {name: split([part.terms[name] for part in parts]) for name in parts[0].terms}
+        decode = sum(each[0] for each in terms.values())
+        alone = sum(each[1][:, :1] for each in terms.values())
+        added = np.broadcast_to(alone, decode.shape)
         if self.mixes:
-            many = np.maximum(self.prompts(groups), 1)
-            scores = _filled(prompt.terms["attention"], (count, size))[:, :1]
-            added = many * scores
+            many = np.maximum(self.prompts(collected.groups), 1)
+            added = many * terms["attention"][1][:, :1]
             for name in SHARED_TERMS:
-                joined = _filled(prompt.terms[name], (count, size))[:, 1:]
-                added = added + (joined - _filled(decode.terms[name], shape))
-        else:
-            added = np.broadcast_to(spent, shape)
-        return (
-            _filled(sum(decode.terms.values()), shape),
-            added,
-            spent[:, :1],
-            _filled(decode.amounts["weights"], (count, 1)),
-            _filled(decode.live, shape) * BF16.bytes,
-            _filled(prompt.live, (count, size))[:, :1] * BF16.bytes,
-        )
-
-    def mixer_times(self, hidden, blocks, plan, recipe):
-        """`Times` of blocks without their feed-forward parts, and the places of those that the plan
-        divides.
-        """
-        timer, steps = self.timer(recipe), self.mixers(hidden, blocks, plan)
-        kept = [place for place, step in enumerate(steps) if step]
-        if not kept:
-            return None, kept
-        alone = [replace(blocks[place], ffn=None) for place in kept]
-        context = np.ceil(self.prompt + self.answer / 2)
-        found = self.times(
-            [steps[place] for place in kept],
-            recipe,
-            plan.dp,
-            vectors=[_vectors(block.weights(hidden)) for block in alone],
-            sequence=[_held(timer, block, hidden, context, plan) for block in alone],
-        )
-        return found, kept
-
-    def feed_times(self, hidden, feeds, plan, groups, recipe):
-        """`Times` of some feed-forward parts, and the places of those that the plan divides."""
-        steps = self.feeds(hidden, feeds, plan, groups)
-        kept = [place for place, step in enumerate(steps) if step]
-        if not kept:
-            return None, kept
-        found = self.times(
-            [steps[place] for place in kept],
-            recipe,
-            groups,
-            vectors=[_vectors(feeds[place].weights(hidden)) for place in kept],
-            sequence=np.zeros(len(kept)),
-            beside=self.timer(recipe).beside(plan),
-        )
-        return found, kept
-
-    def rest_times(self, model, plan, recipe):
-        """`Times` of what a model has beside its layers, one row."""
-        bare = replace(model, blocks=(Block(mixer=None, ffn=None, norms=0),))
-        timer = self.timer(recipe)
-        whole_model = StepTimer(bare, timer.clock, self.engine)
-        elements = whole_model.vectors(plan) / BF16.bytes
-        steps = self.rest(model, plan)
-        return self.times(steps, recipe, plan.dp, vectors=[elements], sequence=[0.0])
+                added = added + (terms[name][1][:, 1:] - terms[name][0])
+        live, prompt_live = split([part.live for part in parts])
+        matrices = _filled(parts[0].amounts["weights"], count, 1)
+        live, prompt_live = (BF16.bytes * each for each in (live, prompt_live[:, :1]))
+        return decode, added, alone, matrices, live, prompt_live
 
     def served(self, total, layers, hidden, groups):
         """What designs give, from the sum of their parts.
@@ -309,36 +291,77 @@ class PartTimes:
         token = token + engine_seconds(self.engine.name, layers, sequences)
         cache = sequences * total.sequence
         stream = BF16.bytes * np.asarray(hidden, float)
-        live = np.maximum(
-            total.live + sequences * stream, total.prompt_live + self.prompt * stream
-        )
+        live = np.maximum(total.live + sequences * stream, total.prompt_live + self.prompt * stream)
         capacity = self.timer(next(iter(self.timers))).clock.device.memory_capacity
         room = self.engine.cache_room(capacity, total.weights + live)
         return Served(token, total.alone, total.weights + cache, cache <= room)
 
     def model(self, model, attention, ffn, recipe):
         """What a whole model gives under two plans: the sum of its parts, a `Served` of one row."""
-        hidden, groups = model.hidden_size, attention.dp
-        total = self.rest_times(model, attention, recipe)
+        recipe, hidden, groups = as_recipe(recipe), model.hidden_size, attention.dp
+        total = self.times(self.rest(model, attention), recipe)
         for block, count in model.block_counts.items():
-            found, _ = self.mixer_times(hidden, [block], attention, recipe)
+            found = self.times(self.mixers(hidden, [block], attention), recipe)
             total = total.plus(found.times(count))
             if block.ffn:
-                found, _ = self.feed_times(hidden, [block.ffn], ffn, groups, recipe)
+                found = self.times(self.feeds(hidden, [block.ffn], ffn, groups), recipe)
                 total = total.plus(found.times(count))
         return self.served(total, len(model.blocks), hidden, groups)
 
 
-def _bare(hidden, vocabulary):
-    """A model of nothing but an embedding and a head."""
-    blocks = (Block(mixer=None, ffn=None, norms=0),)
-    return Model(name="rest", hidden_size=hidden, vocab_size=vocabulary, blocks=blocks)
+class Collected:
+    """Operations of parts under one plan, those of one structure as one step of more rows.
+
+    `kept` are the places of the parts that the plan divides, `stacks` pairs of places among these
+    and their steps, one for each load; `vectors` stored elements that no matrix product takes.
+    """
+
+    def __init__(self, plan, groups, kept, stacks, vectors, models):
+        self.plan, self.groups, self.kept, self.stacks = plan, groups, kept, stacks
+        self.vectors = np.reshape(np.asarray(vectors, float), (-1, 1))
+        self.models, self.sizes = models, {}
+
+    def held(self, context, cache):
+        """Bytes that a sequence keeps of each part on a GPU, shape (p, 1); what `StepTimer`
+        says of a whole model.
+        """
+        if self.models is None:
+            return np.zeros((len(self.kept), 1))
+        if cache not in self.sizes:
+            plan, found = self.plan, []
+            for model in self.models:
+                kept = model.kv_bytes_per_gpu(context, plan.tp, cache) / plan.kvp
+                found.append(kept + model.state_bytes_per_gpu(plan))
+            self.sizes[cache] = np.reshape(np.asarray(found, float), (-1, 1))
+        return self.sizes[cache]
 
 
-def _held(timer, block, hidden, context, plan):
-    """Bytes that a sequence keeps of a layer on a GPU."""
-    model = Model(name="part", hidden_size=hidden, vocab_size=1, blocks=(block,))
-    return float(StepTimer(model, timer.clock, timer.engine).sequence(context, plan))
+def _collected(collect, parts, loads, plan, groups, vectors, models=None):
+    """`Collected` of parts at some loads; without those that the plan does not divide."""
+    kept, steps, places = [], [], {}
+    for place, part in enumerate(parts):
+        try:
+            found = [collect(part, load) for load in loads]
+        except PlanError:
+            continue
+        places.setdefault(_structure(found[0]), []).append(len(kept))
+        kept.append(place)
+        steps.append(found)
+    stacks = []
+    for same in places.values():
+        columns = zip(*(steps[place] for place in same), strict=True)
+        stacks.append((same, [_stacked(column) for column in columns]))
+    vectors = [vectors[place] for place in kept]
+    models = models and [models[place] for place in kept]
+    return Collected(plan, groups, kept, stacks, vectors, models)
+
+
+NOTHING = (Block(mixer=None, ffn=None, norms=0),)
+
+
+def _model(hidden, vocabulary, *blocks):
+    """A model of these blocks, an embedding and a head."""
+    return Model(name="part", hidden_size=hidden, vocab_size=vocabulary, blocks=blocks or NOTHING)
 
 
 def _vectors(weights):
@@ -346,8 +369,8 @@ def _vectors(weights):
     return sum(weight.stored * weight.elements for weight in weights if not weight.matmul)
 
 
-def _filled(value, shape):
-    return np.broadcast_to(np.asarray(value, float), shape)
+def _filled(value, rows, columns):
+    return np.broadcast_to(np.asarray(value, float), (rows, columns))
 
 
 def _structure(step):
@@ -394,4 +417,3 @@ def _row(values):
             return values[0]
         return np.reshape(np.asarray(values, float), (-1, 1))
     return np.stack(np.broadcast_arrays(*map(np.atleast_1d, values)))
-
