@@ -76,6 +76,10 @@ class Setting:
         """Tokens that a new one sees in the middle of an answer [token]."""
         return int(np.ceil(self.prompt + self.answer / 2))
 
+    def meets(self, served):
+        """Whether designs, as a `Served`, fit and keep to the targets at each batch."""
+        return served.fits & (served.token <= self.tpot) & (served.first <= self.ttft)
+
     @property
     def title(self):
         """Where and what, in words."""
@@ -149,6 +153,12 @@ class Loader:
         whole = {"name": "vocabulary", "size": vocabulary, "ways": ways, "part": "head"}
         return self.takes([*found, Side(kind="vocabulary", **whole)], recipe)
 
+    def model(self, model, attention, ffn, recipe):
+        """Whether it takes a whole model under two plans."""
+        found = [s for b in model.block_counts for p in b.parts for s in p.sides(attention, ffn)]
+        outside = self.outside(model.hidden_size, model.vocab_size, attention, recipe)
+        return outside and self.takes(found, recipe)
+
 
 class Front:
     """The points that no other beats in both rates, kept while points come in.
@@ -216,7 +226,9 @@ class Search:
         load = {"prompt": setting.prompt, "answer": setting.answer}
         self.times = PartTimes(setting.device, **load, batches=batches, engine=setting.engine)
         self.loader = Loader(setting.engine, setting.device)
-        self.front, self.triples, self.best = Front(), 0, np.zeros(len(space))
+        self.front, self.triples, self.fastest = Front(), 0, np.inf
+        self.best = np.zeros(len(space))  # tokens of a GPU of each shape [token/s]
+        self.best_keys = np.zeros((len(space), 3), int)  # pair of plans, recipe and batch of these
         self.routed = {FAMILIES[family][0] for family, _, _ in space.origin}
         self.pairs = [(r, p) for r in sorted(self.routed) for p in plan_pairs(setting.gpus, r)]
         kinds = [(family, mixer[:2]) for family, mixer, _ in space.origin]
@@ -343,11 +355,18 @@ class Search:
         space, setting = self.space, self.setting
         sizes = space.layers[some, None], space.hidden[some, None]
         found = self.times.served(total, *sizes, groups)
-        good = found.fits & (found.token <= setting.tpot) & (found.first <= setting.ttft)
+        timely = found.fits & (found.first <= setting.ttft)
+        self.fastest = min(self.fastest, found.token.min(where=timely, initial=np.inf))
+        good = setting.meets(found)
         if not good.any():
             return
         rate = np.where(good, self.batches / found.token / setting.gpus, 0.0)
-        self.best[some] = np.maximum(self.best[some], rate.max(axis=1))
+        column = rate.argmax(axis=1)
+        most = rate[np.arange(len(some)), column]
+        better = most > self.best[some]
+        self.best[some[better]] = most[better]
+        self.best_keys[some[better], :2] = key
+        self.best_keys[some[better], 2] = column[better]
         rows, columns = np.nonzero(good)
         user = 1 / found.token[rows, columns]
         keys = np.empty((len(rows), 4), np.int32)
