@@ -2,12 +2,12 @@
 that an engine runs, and of these the front of two rates.
 """
 
-import math
+import os
 import time
 
 import numpy as np
 
-from hwdesign._check import count, every, members, positive, vector, whole
+from hwdesign._check import count, every, listed, members, shown, single, vector
 from hwdesign.advice.case import as_model
 from hwdesign.advice.design_front import DesignFront, Designs, Point, plain
 from hwdesign.advice.design_search import Loader, Search, Setting, plan_pairs
@@ -16,6 +16,7 @@ from hwdesign.advice.ratio_bands import FAMILIES, RATIOS
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.engine_plans import engine_plan_refusal
+from hwdesign.models.model import Model
 from hwdesign.models.steps import plan_refusal
 from hwdesign.timing.estimate import ENGINE
 from hwdesign.timing.part_times import PartTimes
@@ -24,6 +25,9 @@ ANSWER = 1024  # of a load that a context alone gives [token]
 BATCHES, MOST_BATCH = 40, 512  # numbers of sequences, and the largest for a GPU
 MOST_GPUS = 1024
 MOST_PARAMETERS = 1e14
+MOST_TOKENS = 10**9
+MOST_SEQUENCES = 10**9
+MOST_SECONDS = 1e9
 LEAST_BAD = 3  # shapes that are told where there are several settings
 
 
@@ -116,6 +120,10 @@ def design(
     families = _families(family, active < parameters)
     settings = _settings(device, gpus, _loads(context, load), tpot, ttft, engine)
     longest = max(where.prompt + where.answer for where in settings)
+    models = _models(compare)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of a share, or None, got {shown(progress)}")
+    batches = _batches(batches, settings[0].gpus)
     bounds = Bounds(
         parameters=parameters,
         active=active,
@@ -130,18 +138,15 @@ def design(
             f"{TOLERANCE:.0%} and inside the bands of trained models, got {parameters:g} and "
             f"{active:g}; leave names a band that may be left"
         )
-    batches = _batches(batches, settings[0].gpus)
-    models = every("compare", compare, lambda name, model: plain(as_model(model)))
     return _searched(space, settings, batches, models, progress)
 
 
 def _budget(parameters, active):
     """Both numbers of parameters, checked."""
     active = parameters if active is None else active
-    positive(parameters=parameters, active=active)
     for name, value in (("parameters", parameters), ("active", active)):
-        if np.ndim(value) or not value <= MOST_PARAMETERS:
-            raise ValueError(f"{name} must be one number up to {MOST_PARAMETERS:g}, got {value}")
+        if not 1 <= single(name, value) <= MOST_PARAMETERS:
+            raise ValueError(f"{name} must be from 1 to {MOST_PARAMETERS:g}, got {shown(value)}")
     if active > parameters:
         raise ValueError(f"active must be at most parameters = {parameters:g}, got {active:g}")
     return float(parameters), float(active)
@@ -164,32 +169,30 @@ def _families(family, sparse):
 def _loads(context, load):
     """(prompt, answer) of each load."""
     like = "(prompt, answer), as in (32000, 1000), or a list of them"
-    found = [load] if len(np.shape(load)) == 1 and len(load) == 2 else list(load)
+    pair = isinstance(load, tuple | list) and any(isinstance(each, int) for each in load)
+    found = listed("load", [load] if pair else load, tuple | list, like)
     if found and context is not None:
-        raise ValueError(f"context and load exclude each other, got {context} and {load}")
+        raise ValueError(f"load must be empty where context is given, got {shown(load)}")
     if not found:
         if context is None:
-            raise ValueError(f"context must be given, or load as {like}, got none")
-        tokens = count("context", context, 10**9, least=ANSWER // 2 + 1)
+            raise ValueError(f"context must be given, or load must be {like}, got neither")
+        tokens = count("context", context, MOST_TOKENS, least=ANSWER // 2 + 1)
         return [(tokens - ANSWER // 2, ANSWER)]
-    loads = []
     for each in found:
-        if np.shape(each) != (2,):
-            raise ValueError(f"load must be {like}, got {load}")
-        prompt, answer = (count("load", number, 10**9) for number in each)
-        loads.append((prompt, answer))
+        if len(each) != 2:
+            raise ValueError(f"load must be {like}, got {shown(load)}")
+    loads = (tuple(count("load", number, MOST_TOKENS) for number in each) for each in found)
     return list(dict.fromkeys(loads))
 
 
 def _settings(device, gpus, loads, tpot, ttft, engine):
     """A `Setting` for each device and load."""
-    ttft = math.inf if ttft is None else ttft
-    positive(tpot=tpot)
-    if ttft != math.inf:
-        positive(ttft=ttft)
+    ttft = MOST_SECONDS if ttft is None else ttft
     for name, value in (("tpot", tpot), ("ttft", ttft)):
-        if np.ndim(value):
-            raise ValueError(f"{name} must be one number of seconds, got {value}")
+        if not 0 < single(name, value) <= MOST_SECONDS:
+            raise ValueError(
+                f"{name} must be above 0 and up to {MOST_SECONDS:g} s, got {shown(value)}"
+            )
     gpus, engine = count("gpus", gpus, MOST_GPUS), as_engine(engine)
     devices = every("device", device, lambda name, one: as_device(one))
     if not devices:
@@ -215,19 +218,17 @@ def _batches(batches, gpus):
     if batches is None:
         found = np.geomspace(1, MOST_BATCH * gpus, BATCHES)
         return np.unique(np.round(found)).astype(int)
-    return np.unique(whole_vector("batches", batches))
+    found = [count("batches", number, MOST_SEQUENCES) for number in vector("batches", batches)]
+    return np.unique(np.array(found, int))
 
 
-def whole_vector(name, values):
-    """Numbers of sequences, each whole.
-
-    >>> whole_vector("batches", [1, 8]).tolist()
-    [1, 8]
-    """
-    found = [whole(**{name: value})[0] for value in vector(name, values).tolist()]
-    if not found:
-        raise ValueError(f"{name} must be at least one whole number, got none")
-    return np.array(found, int)
+def _models(compare):
+    """Models to compare with, without the formats of their checkpoints."""
+    found = [compare] if isinstance(compare, str | os.PathLike | dict | Model) else compare
+    try:
+        return [plain(as_model(model)) for model in found]
+    except (TypeError, ValueError, OSError) as error:
+        raise ValueError(f"compare must name models: {error}") from None
 
 
 def _searched(space, settings, batches, models, progress):
