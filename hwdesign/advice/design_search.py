@@ -132,7 +132,7 @@ class Loader:
 
     def _side(self, side, recipe):
         form = recipe.weights if side.part in QUANTIZED else BF16
-        key = side, form.name
+        key = side.kind, side.size, side.ways, form.name
         if key not in self.known:
             if form.name not in self.rules:
                 name, tests = rules_about(form)
@@ -267,20 +267,25 @@ class Search:
             self.known[key] = make()
         return self.known[key]
 
-    def _table(self, name, key, collect, loads, recipe):
+    def _table(self, name, key, collect, sides, recipe):
         """(`Times` of all parts of a table, a row each and one of zeros; whether each is divided
-        and loaded). Operations are collected once for all recipes, by a function of a hidden size
-        and its parts.
+        and loaded). Operations, by a function of a hidden size and its parts, and what engines
+        test of a part are collected once for all recipes.
         """
-        parts, size = list(self.space.tables[name]), len(self.batches)
+        parts, size = self.space.tables[name], len(self.batches)
         rows = [np.zeros((len(parts) + 1, n)) for n in (size, size, 1, 1, 1, size, 1)]
-        good = np.zeros(len(parts) + 1, bool)
+        divided = np.zeros(len(parts) + 1, bool)
         for places, collected in self._once(key, lambda: self._collected(name, collect)):
             for row, values in zip(rows, self.times.times(collected, recipe), strict=True):
                 row[places] = values
-            good[places] = [loads(parts[place][1]) for place in places]
-        good[-1] = True  # no part at all
-        return Times(*rows), good
+            divided[places] = True
+        tested = self._once(("sides", key), lambda: [sides(part) for _, part in parts])
+        loaded = self._once(
+            ("loaded", key, recipe.weights.name),
+            lambda: np.array([self.loader.takes(each, recipe) for each in tested] + [True]),
+        )
+        divided[-1] = True  # no part at all
+        return Times(*rows), divided & loaded
 
     def _collected(self, name, collect):
         """(places, `Collected`) of the parts of a table, a hidden size each."""
@@ -299,19 +304,19 @@ class Search:
             blocks = [Block(mixer=part, ffn=None) for part in parts]
             return self.times.mixers(hidden, blocks, attention)
 
-        def loads(part):
-            return self.loader.takes(part.sides(attention, Plan(tp=attention.gpus)), recipe)
+        def sides(part):
+            return part.sides(attention, Plan(tp=attention.gpus))
 
-        return self._table("mixer", ("mixers", attention), collect, loads, recipe)
+        return self._table("mixer", ("mixers", attention), collect, sides, recipe)
 
     def _feeds(self, attention, ffn, recipe):
         def collect(hidden, parts):
             return self.times.feeds(hidden, parts, ffn, attention.dp)
 
-        def loads(part):
-            return self.loader.takes(part.sides(attention, ffn), recipe)
+        def sides(part):
+            return part.sides(attention, ffn)
 
-        return self._table("feed", ("feeds", ffn), collect, loads, recipe)
+        return self._table("feed", ("feeds", ffn), collect, sides, recipe)
 
     def _rests(self, attention, recipe):
         """`Times` of what lies outside the layers, a row a hidden size; whether it loads."""
