@@ -398,4 +398,4 @@ def test_a_hundred_thousand_triples_take_less_than_15_seconds_and_a_gigabyte():
     done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)
     triples, seconds, memory = map(float, done.stdout.split())
     print(f"{triples:.0f} triples, each at 40 batches: {seconds:.1f} s, {memory / 1e6:.0f} MB")
-    assert triples >= 100_000 and seconds * 100_000 / triples < 15 and memory < 1e9
+    assert triples >= 100_000 and seconds < 15 and memory < 1e9

@@ -409,11 +409,12 @@ def _joined(column):
 
 
 def _row(values):
-    """Numbers or arrays of batches as one array with a row for each; a number that all share stays
+    """Numbers or arrays of batches as one array with a row for each; one that all share stays
     one.
     """
+    first = values[0]
+    if all(np.array_equal(value, first) for value in values):
+        return first
     if all(np.ndim(value) == 0 for value in values):
-        if all(value == values[0] for value in values):
-            return values[0]
         return np.reshape(np.asarray(values, float), (-1, 1))
     return np.stack(np.broadcast_arrays(*map(np.atleast_1d, values)))
