@@ -572,11 +572,13 @@ def test_each_type_is_nearest_to_itself_or_to_one_whose_keys_are_the_same():
     for name in CONFIGS:
         values = json.loads(CONFIGS[name].read_text(encoding="utf-8"))
         values = values.get("text_config", values)
+        start = time.process_time()
         text = unknown(name, blub_heads=3)
+        quick = time.process_time() - start < 0.5  # about 0.1 s; a busy machine may take more once
         near, keys = re.search(r"reads as (\w+) apart from: ([\w, ]+);", text).groups()
         assert keys == "blub_heads", (name, text)
         assert config.load({**values, "model_type": near}).parameters
-        assert any(seconds(name) < 0.5 for _ in range(3)), name  # about 0.1 s; a busy machine may take more once
+        assert quick or any(seconds(name) < 0.5 for _ in range(3)), name
 
 
 def test_a_misspelt_type_is_the_one_that_is_meant():

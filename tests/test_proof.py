@@ -38,6 +38,7 @@ PUBLISHED_BYTES = {
 }  # fmt: skip
 LARGE = ("kimi-k2.5", "deepseek-r1", "deepseek-v4-flash", "qwen3-next-80b-a3b")
 by_name = pytest.mark.parametrize("name", sorted(CHECKPOINTS))
+LARGEST = [pytest.param(name, marks=pytest.mark.weekly) if name == "kimi-k2.5" else name for name in sorted(CHECKPOINTS)]
 
 
 def names(pattern):
@@ -103,7 +104,7 @@ def compared(name, found, tmp_path):
     return compare(config.load(path), Checkpoint(found, 1), values)
 
 
-@by_name
+@pytest.mark.parametrize("name", LARGEST)
 def test_a_checkpoint_is_equal_to_the_last_parameter(name, tmp_path, capsys):
     found = tensors(name)
     if name in PUBLISHED_BYTES:

@@ -16,7 +16,7 @@ import numpy as np
 from hwdesign._check import count, instance
 from hwdesign.advice.case import Case, plan_text
 from hwdesign.advice.checklist import checklist
-from hwdesign.advice.design_search import Setting
+from hwdesign.advice.design_search import NO_LIMIT, Setting
 from hwdesign.advice.design_space import Shape
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.verdict import RANK, percent
@@ -151,7 +151,7 @@ class Point:
         finding = self.binding
         if finding is None:
             return "none"
-        cost = "" if finding.cost is None else f", {percent(finding.cost)}"
+        cost = f", {percent(finding.cost)}" if finding.cost else ""
         short = GUIDELINES[finding.guideline].short
         return f"{finding.guideline} {short}: {finding.dimension} {finding.value}{cost}"
 
@@ -254,7 +254,9 @@ class DesignFront:
         """Why there is no design, in a sentence."""
         where = self.setting
         if self.fastest == np.inf:
-            return f"no triple fits into memory with a prompt alone within {fmt(where.ttft, 's')}"
+            timely = where.ttft < NO_LIMIT
+            limit = f" with a prompt alone within {fmt(where.ttft, 's')}" if timely else ""
+            return f"no triple fits into memory{limit}"
         return (
             f"no triple makes a token within {fmt(where.tpot, 's')}: the fastest that fits takes "
             f"{fmt(self.fastest, 's')}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwdesign.advice.breaks import rules_about
-from hwdesign.advice.ratio_bands import FAMILIES
+from hwdesign.advice.design_families import FAMILIES
 from hwdesign.catalogue.device import Device
 from hwdesign.catalogue.engine import Engine
 from hwdesign.catalogue.precision import BF16, FP8, RECIPES
@@ -22,10 +22,12 @@ from hwdesign.models.parts import QUANTIZED, Side
 from hwdesign.models.steps import Plan
 from hwdesign.timing.layouts import layouts
 from hwdesign.timing.part_times import NOTHING, PartTimes, Times
+from hwdesign.units import fmt
 
 ROWS = 2048  # shapes that are summed at a time, so that the arrays stay in the cache
 WEIGHTS = ("bf16", "fp8", "fp8_block", "nvfp4")
 CACHES = (BF16, FP8)
+NO_LIMIT = 1e9  # [s]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Setting:
     tpot : float
         Longest time per output token [s].
     ttft : float
-        Longest time of a prompt alone [s].
+        Longest time of a prompt alone [s]; `NO_LIMIT` where nothing was asked.
 
     Examples
     --------
@@ -84,7 +86,11 @@ class Setting:
     def title(self):
         """Where and what, in words."""
         where = f"{self.gpus} x {self.device.name}, {self.engine.title}"
-        return f"{where}, {self.prompt} tokens in, {self.answer} out"
+        load = f"{self.prompt} tokens in, {self.answer} out"
+        targets = f"tpot {fmt(self.tpot, 's')}"
+        if self.ttft < NO_LIMIT:
+            targets += f", ttft {fmt(self.ttft, 's')}"
+        return f"{where}, {load}, {targets}"
 
 
 def plan_pairs(gpus, routed):
@@ -229,7 +235,7 @@ class Search:
         self.front, self.triples, self.fastest = Front(), 0, np.inf
         self.best = np.zeros(len(space))  # tokens of a GPU of each shape [token/s]
         self.best_keys = np.zeros((len(space), 3), int)  # pair of plans, recipe and batch of these
-        self.routed = {FAMILIES[family][0] for family, _, _ in space.origin}
+        self.routed = {FAMILIES[family].experts for family, _, _ in space.origin}
         self.pairs = [(r, p) for r in sorted(self.routed) for p in plan_pairs(setting.gpus, r)]
         kinds = [(family, mixer[:2]) for family, mixer, _ in space.origin]
         self.kinds = list(dict.fromkeys(kinds))
@@ -256,7 +262,9 @@ class Search:
         """Whether the engine runs the plans with the mixers of each shape, shape (N,)."""
         found = np.zeros(len(self.kinds), bool)
         for place, (family, pair) in enumerate(self.kinds):
-            if FAMILIES[family][0] == routed and all(_spreads(m, attention) for m in pair if m):
+            if FAMILIES[family].experts == routed and all(
+                _spreads(m, attention) for m in pair if m
+            ):
                 model = _sample(pair, routed)
                 refused = engine_plan_refusal(self.setting.engine, model, attention, ffn)
                 found[place] = refused is None

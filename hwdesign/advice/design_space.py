@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwdesign._check import choice
-from hwdesign.advice.ratio_bands import FAMILIES, ratio_band, ratios_of
+from hwdesign.advice import evidence
+from hwdesign.advice.design_families import FAMILIES, band, inside
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.models.latent import LatentAttention
 from hwdesign.models.linear import GatedDeltaNet
@@ -23,7 +24,7 @@ VOCABULARY = 131072  # [element]
 HIDDEN_SIZES = (*range(1024, 4096, 256), *range(4096, 8192, 512), *range(8192, 16385, 1024))
 HEADS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256)
 KV_HEADS = (1, 2, 4, 8, 16)
-HEAD_SIZES = {"qwen3_next": (128, 256)}  # others have 64 and 128
+HEAD_SIZES = (64, 128, 256)  # [element]
 EXPERTS = (16, 32, 64, 96, 128, 160, 192, 256, 384, 512)
 TOP_K = (1, 2, 4, 6, 8, 10, 12, 16)
 QUERY_LATENTS = (768, 1536, 2048)  # [element]
@@ -32,7 +33,6 @@ LATENT_HEAD = 128
 LINEAR_HEAD, CONVOLUTION = 128, 4
 PERIODS = (2, 3, 4, 5, 6, 8)  # every so many layers one has full attention
 WIDTH_STEP, EXPERT_STEP = 256, 128  # of the size that is solved [element]
-LAYER_STEP = 2
 MOST_LAYERS = 160
 DENSE_LAYERS = 1  # before the experts, where a family has any
 ROUND_POSITIONS = 4096  # [token]
@@ -98,32 +98,13 @@ class Shape:
 
     @property
     def ratios(self):
-        """Its proportions by name, as a dict [element per element]."""
-        found = {
-            "aspect": self.hidden_size / self.layers,
-            "attention_width": self.heads * self.head_size / self.hidden_size,
-            "head_size": float(self.head_size),
-        }
-        if self.kv_heads:
-            found["group"] = self.heads / self.kv_heads
-        if self.experts:
-            used = self.experts_per_token
-            found["granularity"] = used * self.expert_width / self.hidden_size
-            found["sparsity"] = self.experts / used
-        else:
-            found["expansion"] = self.width / self.hidden_size
-        if self.period:
-            found["full_share"] = 1 / self.period
-        return {name: found[name] for name in ratios_of(self.family)}
+        """Its proportions by name, as a dict; see `hwdesign.advice.evidence.ratios`."""
+        return evidence.ratios(self.model)
 
     def outside(self):
         """Names of the ratios that lie outside the band of trained models, as a tuple."""
-        found = []
-        for name, value in self.ratios.items():
-            least, most, _ = ratio_band(name, self.family)
-            if not inside(value, (least, most)):
-                found.append(name)
-        return tuple(found)
+        found = evidence.outside(self.model, FAMILIES[self.family].kind)
+        return tuple(departure.ratio for departure in found)
 
     def __str__(self):
         attention = f"{self.heads} heads of {self.head_size}"
@@ -138,15 +119,6 @@ class Shape:
             feed = f"{self.experts_per_token} of {self.experts} experts of {self.expert_width}"
             feed += f", shared {self.shared_width}" if self.shared_width else ""
         return f"{self.family} {self.hidden_size} x {self.layers}: {attention}; {feed}"
-
-
-def inside(value, band):
-    """Whether a ratio, or each of an array of them, lies in a band, its ends included.
-
-    >>> inside(2.0, (2.0, 3.0))
-    True
-    """
-    return (value >= band[0] * (1 - 1e-9)) & (value <= band[1] * (1 + 1e-9))
 
 
 def _common(shape, model_type, architecture):
@@ -275,9 +247,10 @@ class Bounds:
 
     def keeps(self, ratio, family, value):
         """Whether a ratio, or each of an array of them, is inside its band or left alone."""
-        if ratio in self.leave or ratio not in ratios_of(family):
-            return np.ones(np.shape(value), bool)
-        return inside(value, ratio_band(ratio, family)[:2])
+        value = np.asarray(value, float)
+        if ratio in self.leave:
+            return np.ones(value.shape, bool)
+        return np.broadcast_to(inside(value, band(ratio, family)), value.shape)
 
 
 def mixers(family, hidden, bounds):
@@ -287,36 +260,35 @@ def mixers(family, hidden, bounds):
     >>> len(mixers("llama", 4096, Bounds(parameters=8e9, active=8e9))) > 3
     True
     """
-    _, latent, linear = FAMILIES[family]
 
     def wide(heads, size):
-        return bounds.keeps("attention_width", family, np.float64(heads * size / hidden))
+        return bounds.keeps("query_width", family, heads * size / hidden)
 
-    if latent:
+    if FAMILIES[family].latent:
         sizes = {"kv_rank": LATENT, "rope_dim": ROTARY}
         sizes |= {"nope_dim": LATENT_HEAD, "v_dim": LATENT_HEAD}
         return [
             (LatentAttention(num_heads=heads, q_rank=rank, **sizes), None, 1)
             for heads in HEADS
-            if wide(heads, LATENT_HEAD)
+            if wide(heads, LATENT_HEAD + ROTARY)
             for rank in QUERY_LATENTS
             if rank <= hidden
         ]
     found = []
-    for size in HEAD_SIZES.get(family, (64, 128)):
-        if bounds.keeps("head_size", family, np.float64(size)):
+    for size in HEAD_SIZES:
+        if bounds.keeps("head_size", family, size):
             found += [
                 (heads, kv, size)
                 for heads in HEADS
                 if wide(heads, size)
                 for kv in KV_HEADS
-                if heads % kv == 0 and bounds.keeps("group", family, np.float64(heads / kv))
+                if heads % kv == 0 and bounds.keeps("heads_per_kv", family, heads / kv)
             ]
     attention = [_attention(family, *sizes) for sizes in found]
-    if not linear:
+    if not FAMILIES[family].linear:
         return [(mixer, None, 1) for mixer in attention]
     nets = [_delta(heads) for heads in HEADS if 1 <= heads * LINEAR_HEAD / hidden <= 2]
-    periods = [n for n in PERIODS if bounds.keeps("full_share", family, np.float64(1 / n))]
+    periods = [n for n in PERIODS if bounds.keeps("full_attention", family, 1 / n)]
     return [(mixer, net, n) for mixer in attention for net in nets for n in periods]
 
 
@@ -436,13 +408,9 @@ class Space:
         if not choices:
             return []
         experts = [(None, None)]
-        if FAMILIES[family][0]:
-            experts = [
-                (n, k)
-                for n in EXPERTS
-                for k in TOP_K
-                if self.bounds.keeps("sparsity", family, np.float64(n / k))
-            ]
+        if FAMILIES[family].experts:
+            pairs = ((n, k) for n in EXPERTS for k in TOP_K)
+            experts = [(n, k) for n, k in pairs if self.bounds.keeps("sparsity", family, n / k)]
         found = []
         for period in dict.fromkeys(mixer[2] for mixer in choices):
             same = [mixer for mixer in choices if mixer[2] == period]
@@ -453,7 +421,7 @@ class Space:
 
     def _layers(self, family, hidden):
         """Numbers of layers within the band of the aspect, shape (l,)."""
-        layers = np.arange(8, MOST_LAYERS + 1, LAYER_STEP)
+        layers = np.arange(8, MOST_LAYERS + 1)
         return layers[self.bounds.keeps("aspect", family, hidden / layers)]
 
     def _solved(self, family, hidden, choices, layers, experts):
@@ -474,8 +442,8 @@ class Space:
         total, active = (outside + constant[..., i] + slope[..., i] * width for i in (0, 1))
         good = (width >= step) & self.bounds.near(total, active)
         used = np.array([k or 1 for _, k in experts])
-        ratio = "granularity" if experts[0][0] else "expansion"
-        good &= self.bounds.keeps(ratio, family, used * width / hidden)
+        for ratio, value in _width_ratios(family, hidden, used, width):
+            good &= self.bounds.keeps(ratio, family, value)
         rows = []
         for which, depth, place in zip(*np.nonzero(good), strict=True):
             sizes = (*experts[place], int(width[which, depth, place]))
@@ -522,6 +490,16 @@ class Space:
             positions=self.bounds.positions,
             **dense,
         )
+
+
+def _width_ratios(family, hidden, used, width):
+    """(name, values) of the ratios that a solved width has a part in."""
+    if not FAMILIES[family].experts:
+        return [("expansion", width / hidden)]
+    found = [("granularity", used * width / hidden), ("expert_width", width / hidden)]
+    if FAMILIES[family].latent:  # the layer before the experts
+        found.append(("expansion", (used + 1) * width / hidden))
+    return found
 
 
 def _held(mixer, hidden):

@@ -9,10 +9,11 @@ import numpy as np
 
 from hwdesign._check import count, every, listed, members, shown, single, vector
 from hwdesign.advice.case import as_model
+from hwdesign.advice.design_families import FAMILIES
 from hwdesign.advice.design_front import DesignFront, Designs, Point, plain
-from hwdesign.advice.design_search import Loader, Search, Setting, plan_pairs
+from hwdesign.advice.design_search import NO_LIMIT, Loader, Search, Setting, plan_pairs
 from hwdesign.advice.design_space import ROUND_POSITIONS, TOLERANCE, VOCABULARY, Bounds, Space
-from hwdesign.advice.ratio_bands import FAMILIES, RATIOS
+from hwdesign.advice.evidence import RATIOS
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.engine_plans import engine_plan_refusal
@@ -27,7 +28,6 @@ MOST_GPUS = 1024
 MOST_PARAMETERS = 1e14
 MOST_TOKENS = 10**9
 MOST_SEQUENCES = 10**9
-MOST_SECONDS = 1e9
 LEAST_BAD = 3  # shapes that are told where there are several settings
 
 
@@ -80,8 +80,8 @@ def design(
     engine : str or Engine
         Which plans and shapes it runs, whose kernels are taken.
     leave : str or sequence of str
-        Ratios that may lie outside the bands: "aspect", "expansion", "granularity", "sparsity",
-        "head_size", "group", "attention_width", "full_share".
+        Ratios that may lie outside the bands, by their names in `hwdesign.advice.evidence.RATIOS`,
+        as "aspect" or "granularity".
     vocabulary : int
         Rows of the embedding [element].
     compare : Model, str or sequence of them
@@ -106,7 +106,7 @@ def design(
     Notes
     -----
     Source: `hwdesign.timing.part_times`, whose sums are those of `time_per_output_token`; bands by
-    `hwdesign.advice.ratio_bands`; refusals by `hwdesign.advice.breaks`. Plans without stages.
+    `hwdesign.advice.evidence`; refusals by `hwdesign.advice.breaks`. Plans without stages.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def _budget(parameters, active):
 def _families(family, sparse):
     """Families as asked, by default those that the budget allows."""
     asked = members("family", family, tuple(FAMILIES))
-    allowed = [name for name, (experts, *_) in FAMILIES.items() if experts == sparse]
+    allowed = [name for name, kind in FAMILIES.items() if kind.experts == sparse]
     for name in asked:
         if name not in allowed:
             told = "active below parameters" if not sparse else "active equal to parameters"
@@ -187,12 +187,10 @@ def _loads(context, load):
 
 def _settings(device, gpus, loads, tpot, ttft, engine):
     """A `Setting` for each device and load."""
-    ttft = MOST_SECONDS if ttft is None else ttft
+    ttft = NO_LIMIT if ttft is None else ttft
     for name, value in (("tpot", tpot), ("ttft", ttft)):
-        if not 0 < single(name, value) <= MOST_SECONDS:
-            raise ValueError(
-                f"{name} must be above 0 and up to {MOST_SECONDS:g} s, got {shown(value)}"
-            )
+        if not 0 < single(name, value) <= NO_LIMIT:
+            raise ValueError(f"{name} must be above 0 and up to {NO_LIMIT:g} s, got {shown(value)}")
     gpus, engine = count("gpus", gpus, MOST_GPUS), as_engine(engine)
     devices = every("device", device, lambda name, one: as_device(one))
     if not devices:

@@ -168,26 +168,42 @@ def squarer(model):
 
 
 @functools.cache
-def trained_models():
-    """The models that bands are taken from: rows of bands.csv, each with its source.
+def known_models():
+    """All rows of bands.csv: trained models with their sizes, each with its source and the day on
+    which its config was read.
 
-    Sizes are in [element], counts are numbers, and what a dense model lacks is None. `layers` are
-    those of the config, `depth` counts as `depth` does. A table and no folder, so that a config
-    which is added moves no verdict.
+    `scripts/trained_models.py` counts them from the configs. Sizes are in [element], counts are
+    numbers, and what a model lacks is None. `layers` are those of the config, `depth` counts as
+    `depth` does.
+
+    Examples
+    --------
+    >>> row = next(row for row in known_models() if row["model"] == "llama-3.1-70b")
+    >>> row["hidden_size"], row["depth"], row["family"]
+    (8192, 80, 'dense')
+    """
+    path = resources.files("hwdesign.advice").joinpath("bands.csv")
+    found = []
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        for name, value in row.items():
+            if name not in ("model", "family", "verdicts", "book", "source", "read"):
+                row[name] = int(value) if value else None
+        found.append(row)
+    return tuple(found)
+
+
+@functools.cache
+def trained_models():
+    """The models that verdicts take their bands from: those of `known_models` that say so.
+
+    A mark in a table and no folder, so that a config which is added moves no verdict.
 
     Examples
     --------
     >>> trained_models()[0]["model"], trained_models()[0]["experts"]
     ('deepseek-r1', 256)
     """
-    text = resources.files("hwdesign.advice").joinpath("bands.csv").read_text(encoding="utf-8")
-    found = []
-    for row in csv.DictReader(text.splitlines()):
-        for name, value in row.items():
-            if name not in ("model", "book", "source"):
-                row[name] = int(value) if value else None
-        found.append(row)
-    return tuple(found)
+    return tuple(row for row in known_models() if row["verdicts"])
 
 
 @functools.cache
