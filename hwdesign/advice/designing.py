@@ -181,7 +181,10 @@ def _loads(context, load):
     for each in found:
         if len(each) != 2:
             raise ValueError(f"load must be {like}, got {shown(load)}")
-    loads = (tuple(count("load", number, MOST_TOKENS) for number in each) for each in found)
+    loads = []
+    for prompt, answer in found:
+        prompt = count("load", prompt, MOST_TOKENS, least=2)
+        loads.append((prompt, count("load", answer, MOST_TOKENS)))
     return list(dict.fromkeys(loads))
 
 

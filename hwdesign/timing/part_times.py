@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwdesign._check import vector, whole
+from hwdesign._check import count, vector
+from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.catalogue.precision import BF16, RECIPES
 from hwdesign.catalogue.precision import recipe as as_recipe
@@ -87,7 +88,7 @@ class PartTimes:
     device : str or Device
         Accelerator.
     prompt, answer : int
-        Length of a prompt and of an answer [token].
+        Length of a prompt, at least 2, and of an answer [token].
     batches : sequence of int
         Sequences in flight over all GPUs, B of them.
     engine : str or Engine
@@ -118,9 +119,10 @@ class PartTimes:
     """
 
     def __init__(self, device, *, prompt, answer, batches, engine=ENGINE):
-        self.prompt, self.answer = whole(prompt=prompt, answer=answer)
+        self.prompt = count("prompt", prompt, least=2)  # one token alone would be a decode step
+        self.answer = count("answer", answer)
         self.batches = vector("batches", batches).astype(float)
-        self.engine, self.device, self.timers = as_engine(engine), device, {}
+        self.device, self.engine, self.timers = as_device(device), as_engine(engine), {}
         self.mixes = self.engine.name in MIXED
         self.several = 1 + len(self.batches) * self.mixes  # prompts that are timed
         self.context = np.ceil(self.prompt + self.answer / 2)
@@ -242,7 +244,7 @@ class PartTimes:
         """(decode, added, alone, matrices, live, live of a prompt) of parts that run the same
         operations in other sizes, a row each.
         """
-        timer, sizes, count = self.timer(recipe), len(self.batches), len(places)
+        timer, sizes, rows = self.timer(recipe), len(self.batches), len(places)
         beside = timer.beside(collected.plan)
         parts = [timer.part(step, beside=beside) for step in steps]
         timer.forget()  # the arrays would fill the memory
@@ -250,8 +252,8 @@ class PartTimes:
         def split(values):
             """A value of decode steps, and of prompts."""
             if len(values) == 2:
-                return _filled(values[0], count, sizes), _filled(values[1], count, self.several)
-            both = _filled(values[0], count, sizes + self.several)
+                return _filled(values[0], rows, sizes), _filled(values[1], rows, self.several)
+            both = _filled(values[0], rows, sizes + self.several)
             return both[:, :sizes], both[:, sizes:]
 
         terms = {name: split([part.terms[name] for part in parts]) for name in parts[0].terms}
@@ -264,7 +266,7 @@ class PartTimes:
             for name in SHARED_TERMS:
                 added = added + (terms[name][1][:, 1:] - terms[name][0])
         live, prompt_live = split([part.live for part in parts])
-        matrices = _filled(parts[0].amounts["weights"], count, 1)
+        matrices = _filled(parts[0].amounts["weights"], rows, 1)
         live, prompt_live = (BF16.bytes * each for each in (live, prompt_live[:, :1]))
         return decode, added, alone, matrices, live, prompt_live
 
@@ -292,20 +294,21 @@ class PartTimes:
         cache = sequences * total.sequence
         stream = BF16.bytes * np.asarray(hidden, float)
         live = np.maximum(total.live + sequences * stream, total.prompt_live + self.prompt * stream)
-        capacity = self.timer(next(iter(self.timers))).clock.device.memory_capacity
-        room = self.engine.cache_room(capacity, total.weights + live)
+        room = self.engine.cache_room(self.device.memory_capacity, total.weights + live)
         return Served(token, total.alone, total.weights + cache, cache <= room)
 
     def model(self, model, attention, ffn, recipe):
         """What a whole model gives under two plans: the sum of its parts, a `Served` of one row."""
+        if attention.pp > 1:
+            raise ValueError(f"attention must have no pipeline stages, got pp = {attention.pp}")
         recipe, hidden, groups = as_recipe(recipe), model.hidden_size, attention.dp
         total = self.times(self.rest(model, attention), recipe)
-        for block, count in model.block_counts.items():
+        for block, layers in model.block_counts.items():
             found = self.times(self.mixers(hidden, [block], attention), recipe)
-            total = total.plus(found.times(count))
+            total = total.plus(found.times(layers))
             if block.ffn:
                 found = self.times(self.feeds(hidden, [block.ffn], ffn, groups), recipe)
-                total = total.plus(found.times(count))
+                total = total.plus(found.times(layers))
         return self.served(total, len(model.blocks), hidden, groups)
 
 
