@@ -262,6 +262,8 @@ def test_an_interrupt_keeps_what_was_found(monkeypatch):
     assert whole.complete and not part.complete and 0.4 < part.fronts[0].share < 1
     assert 0 < part.fronts[0].triples < whole.fronts[0].triples and part.points
     assert "stopped at" in str(part) and "stopped at" not in str(whole)
+    two = hw.design(**budget | {"device": ["H200", "GB300"]}, progress=stop)
+    assert len(two.fronts) == 1 and not two.complete and not two.least_bad
 
 
 def told(found):

@@ -253,6 +253,8 @@ class DesignFront:
     def nothing(self):
         """Why there is no design, in a sentence."""
         where = self.setting
+        if self.share < 1:
+            return "the search was stopped before a triple met the targets"
         if self.fastest == np.inf:
             timely = where.ttft < NO_LIMIT
             limit = f" with a prompt alone within {fmt(where.ttft, 's')}" if timely else ""

@@ -234,18 +234,17 @@ def _models(compare):
 
 def _searched(space, settings, batches, models, progress):
     """`Designs` of all settings; an interrupt ends the search and keeps what was found."""
-    fronts, searches, going = [], [], True
+    fronts, searches = [], []
     for place, where in enumerate(settings):
-        start, share = time.perf_counter(), 0.0
+        start, share, compared = time.perf_counter(), 0.0, ()
         search = Search(space, where, batches)
         try:
-            if going:
-                for share in search.run():
-                    if progress:
-                        progress((place + share) / len(settings))
-            compared = [_compared(model, where, batches) for model in models] if going else ()
+            for share in search.run():
+                if progress:
+                    progress((place + share) / len(settings))
+            compared = [_compared(model, where, batches) for model in models]
         except KeyboardInterrupt:
-            going, compared = False, ()
+            pass
         searches.append(search)
         fronts.append(
             DesignFront(
@@ -259,7 +258,10 @@ def _searched(space, settings, batches, models, progress):
                 fastest=search.fastest,
             )
         )
-    least = _least_bad(space, searches, batches) if len(settings) > 1 else ()
+        if share < 1:
+            break
+    several = len(searches) == len(settings) > 1
+    least = _least_bad(space, searches, batches) if several and share == 1 else ()
     return Designs(fronts=tuple(fronts), least_bad=least)
 
 
