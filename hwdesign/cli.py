@@ -1,5 +1,5 @@
 """Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
-``hwdesign diff A B``, ``hwdesign measure``.
+``hwdesign diff A B``, ``hwdesign measure``, ``hwdesign design``.
 """
 
 import argparse
@@ -29,6 +29,7 @@ HELP = {
     "check": "the design checklist: a verdict of each guideline on a model, with costs and fixes",
     "diff": "what differs between two configs, or two reports of check, and which verdicts change",
     "measure": "time GEMMs, copies and attention on this machine",
+    "design": "the designs of a budget that serve best on a device: shapes, plans, formats",
 }
 REPEATED = ("load", "measured")  # options that may stand several times
 CHOICES = (
@@ -82,7 +83,8 @@ def _run(words, collected):
     chosen = _parser(words).parse_args(words)
     if collected and chosen.command != "show":
         gc.enable()
-    command = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}[chosen.command]
+    commands = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}
+    command = (commands | {"design": _design})[chosen.command]
     try:
         status = command(chosen)
         _flush()
@@ -100,6 +102,7 @@ def _parser(words):
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
     adders = {"show": _add_show, "check": _add_check, "diff": _add_diff, "measure": _add_measure}
+    adders["design"] = _add_design
     for name, add in adders.items():
         if name in words:
             add(commands)
@@ -219,6 +222,12 @@ def _add_diff(commands):
     for side in ("A", "B"):
         diff.add_argument(side.lower(), metavar=side, help=sides)
     _add_options(diff, _setting_options() + LIMIT_OPTIONS, DIFF_CHOICES)
+
+
+def _add_design(commands):
+    from hwdesign.advice.design_command import add
+
+    add(commands, HELP["design"])
 
 
 def _add_options(parser, options, choices):
@@ -355,6 +364,12 @@ def _diff(chosen):
         return _refuse(error)
     _write(render_difference(found, chosen.format), None)
     return int(chosen.fail_on == "worse" and found["worse"])
+
+
+def _design(chosen):
+    from hwdesign.advice.design_command import run
+
+    return run(chosen, _write, _refuse)
 
 
 def _rendered(chosen, reports, errors):
