@@ -30,7 +30,7 @@ ORDER = [
     "models.rarer_readers", "models.own_kind_readers",
     "models.architectures", "models.nearest", "models.module_names", "models.module_rules", "models.compressed_tensors",
     "models.quantization_methods", "models.checkpoint",
-    "models.blocks_file", "models.blocks_text", "models.config",
+    "models.blocks_file", "models.blocks_text", "models.config", "models.rewrite",
     "models.sharding", "models.layers", "models.steps", "models.engine_plans", "models.sheet",
     "models.safetensors", "models.packed", "models.partners", "models.proof",
     "timing.silicon", "timing.calibration", "timing.intervals", "timing.gemm_kernel", "timing.kernels",
