@@ -1,5 +1,5 @@
 """Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
-``hwdesign diff A B``, ``hwdesign measure``.
+``hwdesign fix config.json``, ``hwdesign diff A B``, ``hwdesign measure``.
 """
 
 import argparse
@@ -27,6 +27,7 @@ WAYS = {
 HELP = {
     "show": "the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
     "check": "the design checklist: a verdict of each guideline on a model, with costs and fixes",
+    "fix": "the smallest changes of a config, or of the server, that clear what check finds",
     "diff": "what differs between two configs, or two reports of check, and which verdicts change",
     "measure": "time GEMMs, copies and attention on this machine",
 }
@@ -82,9 +83,9 @@ def _run(words, collected):
     chosen = _parser(words).parse_args(words)
     if collected and chosen.command != "show":
         gc.enable()
-    command = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}[chosen.command]
+    commands = {"show": _show, "check": _check, "fix": _fix, "diff": _diff, "measure": _measure}
     try:
-        status = command(chosen)
+        status = commands[chosen.command](chosen)
         _flush()
     except BrokenPipeError:
         _nobody_reads()
@@ -99,7 +100,13 @@ def _parser(words):
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
-    adders = {"show": _add_show, "check": _add_check, "diff": _add_diff, "measure": _add_measure}
+    adders = {
+        "show": _add_show,
+        "check": _add_check,
+        "fix": _add_fix,
+        "diff": _add_diff,
+        "measure": _add_measure,
+    }
     for name, add in adders.items():
         if name in words:
             add(commands)
@@ -206,6 +213,28 @@ def _add_check(commands):
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
 
 
+def _add_fix(commands):
+    fix = commands.add_parser(
+        "fix",
+        help=HELP["fix"],
+        description="Changes a config as little as clears what check finds at the same options, at "
+        "all loads, and says what each change costs and what is left, and why. Nothing is written "
+        "without --output.",
+        epilog="examples: hwdesign fix config.json --device H200 --tp 8 -o fixed.json; hwdesign "
+        "fix config.json --tp 8 --server-only. Exit codes: 0; 1 where a break or a failure is "
+        "left; 2 bad input",
+        allow_abbrev=False,
+    )
+    fix.add_argument("config", metavar="CONFIG", help="as of check")
+    _add_options(fix, _setting_options() + LIMIT_OPTIONS + FIX_OPTIONS, ())
+    fix.add_argument(
+        "--server-only",
+        action="store_true",
+        help="plans, recipe and cache are changed, and printed as options; the model stays",
+    )
+    fix.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the new config here")
+
+
 def _add_diff(commands):
     diff = commands.add_parser(
         "diff",
@@ -299,6 +328,12 @@ def _share(text):
     return float(text) / 100
 
 
+def _budget(text):
+    if not re.fullmatch(r"0?\.[0-9]+|0", text) or float(text) > 0.15:
+        raise argparse.ArgumentTypeError(f"must be a share from 0 to 0.15, got {text!r}")
+    return float(text)
+
+
 LOAD = (
     "prompt/answer/users instead of --batch and --context, as in 8192/1024/64: lengths in tokens, "
     "users over all GPUs; several times for several loads"
@@ -311,6 +346,18 @@ REPORT_OPTIONS = (
     *LIMIT_OPTIONS,
     ("ignore", "N,N", _guidelines, "guidelines that do not count for the status, as in 4,7"),
     ("output", "FILE", Path, "write the report to this file (-: standard output)"),
+)
+
+
+FIX_OPTIONS = (
+    ("guidelines", "N,N", _guidelines, "guidelines whose findings are to be cleared (all)"),
+    ("budget", "S", _budget, "share by which the parameters may change, as in 0.01 (0.02)"),
+    (
+        "keep",
+        "NAME,NAME",
+        lambda text: text.split(","),
+        "what must not move: heads, kv_heads, layers, hidden, width, experts, vocabulary",
+    ),
 )
 
 
@@ -343,6 +390,28 @@ def _check(chosen):
         return 1
     enough = all(report.judged for report in reports)
     return 0 if enough or chosen.fail_on == "never" else 3
+
+
+def _fix(chosen):
+    from hwdesign.advice.fix_command import fix_config
+
+    chosen.configs = [chosen.config]
+    asked = {"guidelines": chosen.guidelines, "keep": chosen.keep or ()}
+    asked["server_only"] = chosen.server_only
+    if chosen.budget is not None:
+        asked["budget"] = chosen.budget
+    try:
+        if chosen.output and (chosen.server_only or str(chosen.output) == "-"):
+            raise ValueError(
+                "--output must be a file for the config, and absent with --server-only, got "
+                f"{chosen.output}"
+            )
+        output = _output(chosen)
+        told, status = fix_config(chosen.config, output=output, asked=asked, **_setting(chosen))
+    except (ValueError, OSError) as error:
+        return _refuse(error)
+    _write(f"{told}\n", None)
+    return status
 
 
 def _diff(chosen):

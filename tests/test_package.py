@@ -41,6 +41,7 @@ ORDER = [
     "advice.plan_rules",
     "advice.guidelines", "advice.checklist", "advice.report_facts", "advice.judge", "advice.report_words",
     "advice.report_text", "advice.report_html", "advice.report_sarif", "advice.report", "advice.diff",
+    "advice.alternatives", "advice.fixed", "advice.fixing", "advice.fix_command",
     "measure.timer", "measure.machine", "measure.runs", "measure.backends", "measure.gemm", "measure.attention",
     "measure.collectives", "measure.pipeline", "measure.suite", "measure.constants",
     "lessons.style", "lessons.show", "lessons.claims", "lessons.tables", "lessons.explore",

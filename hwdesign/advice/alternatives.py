@@ -18,6 +18,8 @@ SERVER = ("attention", "ffn", "recipe", "cache", "split")  # fields of a case th
 COMPENSATING = ("feed-forward width", "expert width")  # what makes up for parameters elsewhere
 MOST_KINDS = 4  # of layers of which more or fewer are tried
 LONGEST_PERIOD = 64  # of a pattern that goes on [layer]
+MOST_MADE_UP = 0.25  # by which a width may change to make up for parameters elsewhere
+ASPECTS = (1.0, 1.05, 1.1)  # of the least hidden size over layers, of which siblings are tried
 SIBLINGS = 4  # of siblings, each made from the one before
 DIMENSIONS = {  # what may be kept -> sizes that must not move
     "heads": ("query_heads", "mamba_heads", "linear_heads", "indexer_heads"),
@@ -98,6 +100,10 @@ def model_siblings(case, finding):
         found += [new.model for new in head_cases(case)]
     elif finding.dimension == "ffn plan" and case.refusal:
         found += [new.model for new in expert_cases(case)]
+    elif finding.guideline == 3:
+        low, _ = shapes.aspect_band(shapes.has_experts(case.model))
+        ways = case.attention.tp * case.attention.kvp
+        found += [shapes.wider(case.model, low * more, ways=ways) for more in ASPECTS]
     elif finding.guideline == 1:
         found += _chain(case.model, SQUARER[finding.dimension])
     elif finding.guideline == 6:
@@ -251,7 +257,7 @@ def compensated(case, model, original, dimension):
         wanted = shard.width + (original - model.parameters) / slope
         least = int(wanted // step) * step
         for width in (least, least + step):
-            if width > 0 and width != shard.width:
+            if 0 < abs(width / shard.width - 1) <= MOST_MADE_UP:
                 found.append(_wide(case, model, shard, width))
     return found
 

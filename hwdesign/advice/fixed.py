@@ -84,10 +84,11 @@ class Change:
     def price(self):
         """Parameters and steps that it adds, in words."""
         told = [f"parameters {signed(self.parameters)}"] if self.parameters else []
-        steps = dict.fromkeys(
-            "cannot be compared" if step is None else signed(step) for step in self.steps
-        )
-        return "; ".join([*told, f"step {', '.join(steps)}"])
+        for new, share in zip(self.after, self.steps, strict=True):
+            where = f" at {load_name(new)}" if self.after[1:] else ""
+            step = f"{_timed(new)}, before it did not run" if share is None else signed(share)
+            told.append(f"step {step}{where}")
+        return "; ".join(told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +180,7 @@ class Fixed:
         if (old.attention, old.ffn) != (new.attention, new.ffn):
             plans = plan_text(new.attention, new.ffn)
             words.append("--tp 1" if plans == "one GPU" else plans)
-        if old.recipe.weights != new.recipe.weights:
+        if old.recipe.name != new.recipe.name:
             words.append(f"--recipe {new.recipe.name}")
         if old.cache != new.cache:
             words.append(f"--cache {new.cache.name}")
@@ -280,7 +281,7 @@ def change_words(before, after):
         elif name == "layer_kinds":
             told += _kinds(before.model, after.model)
         else:
-            told.append(f"{size_label(name)} {_values(pair['before'])} -> {_values(pair['after'])}")
+            told.append(f"{_label(name)} {_values(pair['before'], pair['after'])}")
     if before.split != after.split and after.split:
         told.append(f"stages of {', '.join(map(str, after.split))} layers")
     return ", ".join(told) or "sizes of heads"
@@ -299,9 +300,19 @@ def _kinds(old, new):
     return told or ["the order of the layers"]
 
 
-def _values(value):
-    """One size, or all that occur."""
-    return " and ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+def _label(name):
+    """A size in words, with the field's hyphens."""
+    label = size_label(name).replace("feed forward", "feed-forward")
+    return label.replace("key value", "key-value")
+
+
+def _values(before, after):
+    """One size before and after, or of all that occur those that went and those that came."""
+    if not isinstance(before, list):
+        return f"{before} -> {after}"
+    gone = [value for value in before if value not in after]
+    new = [value for value in after if value not in before]
+    return f"{' and '.join(map(str, gone)) or 'none'} -> {' and '.join(map(str, new)) or 'none'}"
 
 
 def badness(finding):

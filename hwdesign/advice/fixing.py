@@ -27,6 +27,7 @@ from hwdesign.advice.fixed import (
     Left,
     badness,
     change_words,
+    left_label,
 )
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.report_facts import load_name
@@ -37,6 +38,7 @@ from hwdesign.models.rewrite import nearest
 BREAK = 100.0  # what a break counts, beside shares of a step
 SHAPE = 2 * SLOWER  # what a warning for the shape alone counts, in shares of a step
 MOST_CHANGES = 24
+MOST_REASONS = 2  # that are told of a finding that is left
 MOST_NOTES = 200  # of earlier changes that a config may tell
 LEAST = 1e-9  # by which a change must improve
 LOAD_FIELDS = ("batch", "context", "prompt", "answer")  # in which the cases may differ
@@ -94,7 +96,7 @@ def fix(
     >>> eight = {"attention": Plan(tp=8), "ffn": Plan(tp=8), "recipe": "fp8_block"}
     >>> fixed = fix(Case(model="qwen2.5-72b", device="H200", **eight), guidelines=[2])
     >>> fixed.changes[0].what
-    'feed forward width 29568 -> 29696'
+    'feed-forward width 29568 -> 29696'
     """
     return fix_watched(
         cases,
@@ -108,7 +110,7 @@ def fix(
 
 
 def fix_watched(cases, config=None, *, watch=None, **options):
-    """`fix` with a function that is called with each change as it is made."""
+    """`fix` with a function that is called with the name of each finding that is looked at."""
     cases = _same_but_loads(cases)
     rules = _rules(**options)
     values = None if config is None else _values(config)
@@ -259,7 +261,7 @@ class _Search:
 
     def __init__(self, asked, original, has_config, watch):
         self.asked, self.original, self.has_config = asked, original, has_config
-        self.watch = watch
+        self.watch = watch  # told what is looked at
 
     def best(self, start):
         """The end state, its changes and what is left: one change after the other; where a single
@@ -302,6 +304,8 @@ class _Search:
         while len(changes) < MOST_CHANGES:
             left, new = [], None
             for finding in self._findings(state):
+                if self.watch:
+                    self.watch(left_label(finding))
                 new = self._first(state, finding)
                 if isinstance(new, _State):
                     changes = [*changes, self._change(finding, state, new)]
@@ -311,8 +315,6 @@ class _Search:
             if new is None:
                 return state, changes, left
             state = new
-            if self.watch:
-                self.watch(changes[-1])
         return state, changes, left
 
     def _change(self, finding, old, new):
@@ -400,8 +402,8 @@ class _Search:
             return _Refused(1, f"kept: {', '.join(kept)}")
         beyond = self._beyond(model)
         if beyond > 1e-12:
-            share = percent(abs(model.parameters / self.original - 1))
-            told = f"over the budget by {percent(beyond)}: it changes the parameters by {share}"
+            share = _share(abs(model.parameters / self.original - 1))
+            told = f"over the budget by {_share(beyond)}: it changes the parameters by {share}"
             return _Refused(2, told, beyond)
         return None
 
@@ -439,7 +441,7 @@ class _Search:
             if finding.status != "break" and old.seconds:
                 slower = new.seconds / old.seconds - 1
                 if slower > SLOWER:
-                    return _Refused(5, f"would slow the step by {percent(slower)}{where}")
+                    return _Refused(5, f"would slow the step by {_share(slower)}{where}")
         return None
 
     def _judged(self, state, cases, config, finding):
@@ -478,9 +480,16 @@ class _Search:
             for verdict in verdicts:
                 if verdict.guideline in numbers:
                     weight += sum(_price(f, self.asked.limits) for f in verdict.findings)
-            if case.seconds and guidelines is None:
+            if case.refusal:
+                weight += BREAK**2  # until it runs, what else is wrong is not known
+            elif guidelines is None:
                 weight += math.log(case.seconds)
         return weight
+
+
+def _share(value):
+    """A share in words; below one per cent with two digits, since limits lie there."""
+    return percent(value) if value >= 0.01 else f"{100 * value:.2g} %"
 
 
 def _key(finding):
@@ -498,20 +507,28 @@ def _price(finding, limits):
 
 
 def _worse(before, after):
-    """Whether a verdict became a break, or a failure of what was no finding."""
+    """Whether a verdict became a break, or a failure of what was no finding; what could not be
+    judged before is not worse.
+    """
+    if before == "not modelled":
+        return False
     if after == "break":
         return before != "break"
     return after == "fail" and RANK[before] == 0
 
 
 def _reason(finding, reasons, server_only):
-    """Why a finding is left: what stopped the candidate that came furthest; a `_Refused`."""
-    if reasons:
-        furthest = max(reason.stage for reason in reasons)
-        return min(
-            (reason for reason in reasons if reason.stage == furthest),
-            key=lambda reason: reason.beyond or 0.0,
-        )
+    """Why a finding is left: what stopped the candidate that came furthest, and the next one that
+    was stopped by something else; a `_Refused`.
+    """
+    best = {}
+    for reason in sorted(reasons, key=lambda reason: (-reason.stage, reason.beyond or 0.0)):
+        best.setdefault(reason.stage, reason)
+    told = list(best.values())[:MOST_REASONS]
+    if told:
+        beyond = [reason.beyond for reason in best.values() if reason.beyond is not None]
+        why = "; another sibling: ".join(reason.why for reason in told)
+        return _Refused(told[0].stage, why, min(beyond, default=None))
     wanted = "model" if server_only else "server"
     other = [fix.text for fix in finding.fixes if fix.place == wanted]
     if other:

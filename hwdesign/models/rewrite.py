@@ -302,8 +302,7 @@ class _Writer:
         needs = _needs(self.base, self.wanted)
         told = ", ".join(need.words for need in needs[:3]) or "what is between the blocks"
         return refusal(
-            f"config must have keys that say {told} and nothing else, got none for all of it: "
-            f"{WAY_ON}",
+            f"config must have keys that say {told} and nothing else, got no such keys: {WAY_ON}",
             *(need.keys[0] for need in needs if need.size != "layers"),
         )
 
