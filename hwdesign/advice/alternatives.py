@@ -18,7 +18,8 @@ SERVER = ("attention", "ffn", "recipe", "cache", "split")  # fields of a case th
 COMPENSATING = ("feed-forward width", "expert width")  # what makes up for parameters elsewhere
 MOST_KINDS = 4  # of layers of which more or fewer are tried
 LONGEST_PERIOD = 64  # of a pattern that goes on [layer]
-MOST_MADE_UP = 0.25  # by which a width may change to make up for parameters elsewhere
+EXPERTS = 8  # of which their number stays a multiple
+MOST_MADE_UP = 0.1  # by which a width or the experts may change to make up for parameters
 ASPECTS = (1.0, 1.05, 1.1)  # of the least hidden size over layers, of which siblings are tried
 SIBLINGS = 4  # of siblings, each made from the one before
 DIMENSIONS = {  # what may be kept -> sizes that must not move
@@ -212,8 +213,8 @@ def _of_kind(blocks, count, kind):
 
 
 def compensated(case, model, original, dimension):
-    """A sibling whose parameters are brought near to a number again by a feed-forward or expert
-    width, in whole tiles on each GPU.
+    """Siblings whose parameters are brought near to a number again by a feed-forward or expert
+    width, in whole tiles on each GPU, or by the number of experts, which the GPUs divide.
 
     Parameters
     ----------
@@ -229,7 +230,8 @@ def compensated(case, model, original, dimension):
     Returns
     -------
     list of Model
-        The next below and above for each kind of width; widths in [element].
+        The next below and above for each of these, without changes of more than a tenth; widths in
+        [element].
 
     Examples
     --------
@@ -237,8 +239,8 @@ def compensated(case, model, original, dimension):
     >>> case = Case(model="gpt-oss-20b")
     >>> smaller = replace(case.model, hidden_size=2816)
     >>> made = compensated(case, smaller, case.model.parameters, "hidden size")
-    >>> sorted(new.blocks[0].ffn.width for new in made)
-    [2944, 3072]
+    >>> [(new.blocks[0].ffn.width, new.blocks[0].ffn.num_experts) for new in made]
+    [(2944, 32), (3072, 32)]
     """
     found = []
     for name in COMPENSATING:
@@ -259,7 +261,36 @@ def compensated(case, model, original, dimension):
         for width in (least, least + step):
             if 0 < abs(width / shard.width - 1) <= MOST_MADE_UP:
                 found.append(_wide(case, model, shard, width))
-    return found
+    return found + _fewer_experts(case, model, original)
+
+
+def _fewer_experts(case, model, original):
+    """Siblings with other numbers of experts, which the GPUs divide, whose parameters are near to a
+    number, as a list.
+    """
+    counts = {block.ffn.num_experts for block in model.block_counts if block.routed}
+    if len(counts) != 1:
+        return []
+    (count,), step = counts, math.lcm(EXPERTS, case.ffn.ep)
+    slope = _experts(model, count + 1).parameters - model.parameters
+    wanted = count + (original - model.parameters) / slope
+    least = int(wanted // step) * step
+    return [
+        _experts(model, number)
+        for number in (least, least + step)
+        if 0 < abs(number / count - 1) <= MOST_MADE_UP
+    ]
+
+
+def _experts(model, count):
+    """A model with another number of experts."""
+
+    def change(block):
+        if not block.routed:
+            return block
+        return replace(block, ffn=replace(block.ffn, num_experts=count))
+
+    return shapes.mapped(model, change)
 
 
 def _wide(case, model, shard, width):

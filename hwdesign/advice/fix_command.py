@@ -60,8 +60,6 @@ def fix_config(source, *, output=None, asked=None, loads=(), limits=None, **opti
     values = json.loads(path.read_text(encoding="utf-8-sig"))
     fixed = fix_watched(cases, values, watch=_Watch(), limits=limits, **(asked or {}))
     lines = [str(fixed)]
-    if fixed.server_only and fixed.options:
-        lines += ["", "options that changed", f"  {fixed.options}"]
     if output is not None:
         text = json.dumps(fixed.config, indent=2, ensure_ascii=False) + "\n"
         Path(output).write_text(text, encoding="utf-8", newline="\n")

@@ -1,6 +1,8 @@
 """What was done to clear the findings of a checklist, what it costs and what is left."""
 
 import html
+import re
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from hwdesign._check import listed
@@ -222,10 +224,12 @@ class Fixed:
             yield "changed", rows
         loads = zip(self.before, self.after, strict=True)
         yield "decode step", [self._step(*pair) for pair in loads]
+        if self.server_only and self.options:
+            yield "options that changed", [(self.options, ())]
         if self.left:
             yield "left", [(left_label(left.finding), (left.why,)) for left in self.left]
         if self.parameters != self.original:
-            told = f"{fmt(self.original, '')} -> {fmt(self.parameters, '')}"
+            told = f"{self.original / 1e9:.4g} -> {self.parameters / 1e9:.4g} billion"
             share = signed(self.parameters / self.original - 1)
             yield "parameters", [(f"{told} ({share} of the original)", ())]
 
@@ -284,20 +288,20 @@ def change_words(before, after):
             told.append(f"{_label(name)} {_values(pair['before'], pair['after'])}")
     if before.split != after.split and after.split:
         told.append(f"stages of {', '.join(map(str, after.split))} layers")
-    return ", ".join(told) or "sizes of heads"
+    return ", ".join(told) or "the order of the layers"
 
 
 def _kinds(old, new):
     """How many layers of each kind there were and are, in words, as a list."""
-    told = []
-    for kind in dict.fromkeys(block.kind for block in (*old.block_counts, *new.block_counts)):
-        counts = [
-            sum(n for block, n in model.block_counts.items() if block.kind == kind)
-            for model in (old, new)
-        ]
+    counted, told = [Counter(), Counter()], []
+    for model, counts in zip((old, new), counted, strict=True):
+        for block, times in model.block_counts.items():
+            counts[re.sub(r"MoE \d+ of \d+", "MoE", block.kind)] += times
+    for kind in {**counted[0], **counted[1]}:
+        counts = [found[kind] for found in counted]
         if counts[0] != counts[1]:
             told.append(f"layers of {kind} {counts[0]} -> {counts[1]}")
-    return told or ["the order of the layers"]
+    return told
 
 
 def _label(name):
