@@ -40,7 +40,6 @@ _PUBLIC = {
     "advice.case": "Case",
     "advice.verdict": "Finding Fix Limits Verdict",
     "advice.checklist": "Checklist checklist",
-    "advice.fixed": "Fixed",
     "advice.fixing": "fix",
     "measure.runs": "load_run save_run shipped_runs",
     "measure.gemm": "measure_copy measure_gemm",

@@ -312,7 +312,24 @@ def moved(model, sibling):
     ['vocabulary']
     """
     old, new = sizes(model), sizes(sibling)
-    return [name for name, keys in DIMENSIONS.items() if any(old[key] != new[key] for key in keys)]
+    found = [name for name, keys in DIMENSIONS.items() if any(old[key] != new[key] for key in keys)]
+    if head_sizes(model) != head_sizes(sibling) and "heads" not in found:
+        found.insert(0, "heads")
+    return found
+
+
+def head_sizes(model):
+    """Sizes of heads that occur in a model, ascending, as a list [element].
+
+    >>> from hwdesign.models import config
+    >>> head_sizes(config.load("gpt2"))
+    [64]
+    """
+    found = set()
+    for block in model.block_counts:
+        for mixer in getattr(block.mixer, "both", (block.mixer,)):
+            found.add(getattr(mixer, "head_dim", None))
+    return sorted(found - {None})
 
 
 def distance(model, sibling):
@@ -324,7 +341,8 @@ def distance(model, sibling):
     >>> distance(model, replace(model, hidden_size=1536)) > distance(model, model) == 0
     True
     """
-    old, new = sizes(model), sizes(sibling)
+    old = sizes(model) | {"head_size": head_sizes(model)}
+    new = sizes(sibling) | {"head_size": head_sizes(sibling)}
     far = abs(math.log(sibling.parameters / model.parameters))
     for name in old:
         if name != "layer_kinds" and old[name] != new[name]:

@@ -1,16 +1,18 @@
 """What was done to clear the findings of a checklist, what it costs and what is left."""
 
+import functools
 import html
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from hwdesign._check import listed
-from hwdesign.advice.case import plan_text, ways_text
-from hwdesign.advice.checklist import Checklist
+from hwdesign._check import instance, listed
+from hwdesign.advice.alternatives import head_sizes
+from hwdesign.advice.case import Case, plan_text, ways_text
+from hwdesign.advice.checklist import LIMITS, checklist
 from hwdesign.advice.report_facts import changed, load_name
 from hwdesign.advice.report_words import MARKS, signed, size_label
-from hwdesign.advice.verdict import RANK, Finding, percent, worst
+from hwdesign.advice.verdict import RANK, Finding, Limits, percent, worst
 from hwdesign.safe import visible
 from hwdesign.units import fmt
 
@@ -115,14 +117,18 @@ class Fixed:
 
     Parameters
     ----------
-    before, after : tuple of Checklist
-        One a load.
+    started, cases : tuple of Case
+        Before and after the changes, one a load.
+    limits : Limits
+        From which cost on a verdict is a warning and a failure.
     changes : tuple of Change
         In the order in which they were made.
     left : tuple of Left
         Findings that stay, each with the reason.
     config : dict or None
         The config after the changes, with what was done under "_hwdesign"; None without one.
+    added : tuple of str
+        Keys of that which the config did not have, besides that one.
     original : int
         Parameters that the budget counts from [element].
     server_only : bool
@@ -131,37 +137,45 @@ class Fixed:
     Examples
     --------
     >>> from hwdesign.advice.case import Case
-    >>> from hwdesign.advice.checklist import checklist
-    >>> found = (checklist(Case(model="llama-3.1-8b")),)
-    >>> fixed = Fixed(before=found, after=found, original=8030261248)
-    >>> fixed.parameters, fixed.cleared, fixed
-    (8030261248, (), <Fixed llama-3.1-8b: no changes>)
+    >>> cases = (Case(model="llama-3.1-8b"),)
+    >>> fixed = Fixed(started=cases, cases=cases, limits=Limits(), original=8030261248)
+    >>> fixed.parameters, fixed.before[0].status, fixed
+    (8030261248, 'warn', <Fixed llama-3.1-8b: no changes>)
     """
 
-    before: tuple
-    after: tuple
+    started: tuple
+    cases: tuple
+    limits: Limits
     changes: tuple = ()
     left: tuple = ()
     config: dict | None = None
+    added: tuple = ()
     original: int  # [element]
     server_only: bool = False
 
     def __post_init__(self):
-        for name in ("before", "after"):
-            found = listed(name, getattr(self, name), Checklist, "Checklist")
+        kinds = {"started": Case, "cases": Case, "changes": Change, "left": Left, "added": str}
+        for name, kind in kinds.items():
+            found = listed(name, getattr(self, name), kind, kind.__name__)
             object.__setattr__(self, name, found)
-        for name, kind in (("changes", Change), ("left", Left)):
-            object.__setattr__(self, name, listed(name, getattr(self, name), kind, kind.__name__))
+        instance("limits", self.limits, Limits, LIMITS)
 
-    @property
-    def cases(self):
-        """The cases after the changes, one a load, as a tuple."""
-        return tuple(found.case for found in self.after)
+    @functools.cached_property
+    def before(self):
+        """The checklists before the changes, one a load, as a tuple."""
+        return tuple(checklist(case, self.limits) for case in self.started)
+
+    @functools.cached_property
+    def after(self):
+        """The checklists after the changes, one a load, as a tuple."""
+        if self.cases == self.started:
+            return self.before
+        return tuple(checklist(case, self.limits) for case in self.cases)
 
     @property
     def parameters(self):
         """Parameters of the model after the changes [element]."""
-        return self.after[0].case.model.parameters
+        return self.cases[0].model.parameters
 
     @property
     def cleared(self):
@@ -178,7 +192,7 @@ class Fixed:
         """Settings of the server that changed, as the command line takes them; empty where none
         did.
         """
-        old, new, words = self.before[0].case, self.after[0].case, []
+        old, new, words = self.started[0], self.cases[0], []
         if (old.attention, old.ffn) != (new.attention, new.ffn):
             plans = plan_text(new.attention, new.ffn)
             words.append("--tp 1" if plans == "one GPU" else plans)
@@ -212,7 +226,7 @@ class Fixed:
 
     @property
     def _title(self):
-        case = self.before[0].case
+        case = self.started[0]
         where = f"{case.gpus} x {case.device.name}" if case.gpus > 1 else case.device.name
         told = f"{_counted(self.changes, 'change')}, {_counted(self.left, 'finding')} left"
         return f"{visible(case.model.name)} on {where}: {told}"
@@ -222,8 +236,11 @@ class Fixed:
         if self.changes:
             rows = [(c.what, (visible(c.why, 500), c.price)) for c in self.changes]
             yield "changed", rows
-        loads = zip(self.before, self.after, strict=True)
+        loads = zip(self.started, self.cases, strict=True)
         yield "decode step", [self._step(*pair) for pair in loads]
+        if self.added:
+            told = "new in this config: check that what trains and serves it reads them"
+            yield "keys", [(", ".join(self.added), (told,))]
         if self.server_only and self.options:
             yield "options that changed", [(self.options, ())]
         if self.left:
@@ -233,14 +250,14 @@ class Fixed:
             share = signed(self.parameters / self.original - 1)
             yield "parameters", [(f"{told} ({share} of the original)", ())]
 
-    def _step(self, before, after):
+    def _step(self, old, new):
         """A load: the step before and after, and where servers lie around such ones."""
-        old, new = before.case, after.case
         words = [_timed(old)] if old == new else [_timed(old), _timed(new)]
         told = " -> ".join(words)
         if old != new and None not in (old.seconds, new.seconds):
             told += f" ({signed(new.seconds / old.seconds - 1)})"
-        unfit = " DOES NOT FIT into memory" if after.fits is False else ""
+        fits = new.breakdown is None or new.breakdown.feasible
+        unfit = "" if fits else " DOES NOT FIT into memory"
         return f"{load_name(old)}: {told}{unfit}", ()
 
 
@@ -286,6 +303,9 @@ def change_words(before, after):
             told += _kinds(before.model, after.model)
         else:
             told.append(f"{_label(name)} {_values(pair['before'], pair['after'])}")
+    sizes = [head_sizes(case.model) for case in (before, after)]
+    if sizes[0] != sizes[1]:
+        told.append(f"head size {_values(*sizes)}")
     if before.split != after.split and after.split:
         told.append(f"stages of {', '.join(map(str, after.split))} layers")
     return ", ".join(told) or "the order of the layers"

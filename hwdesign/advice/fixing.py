@@ -17,7 +17,7 @@ from hwdesign.advice.alternatives import (
 )
 from hwdesign.advice.breaks import loads
 from hwdesign.advice.case import Case, config_path
-from hwdesign.advice.checklist import checklist
+from hwdesign.advice.checklist import verdicts
 from hwdesign.advice.fixed import (
     ORIGINAL,
     PROVENANCE,
@@ -118,27 +118,35 @@ def fix_watched(cases, config=None, *, watch=None, **options):
     if values is not None:
         original = _provenance(values).get(ORIGINAL, original)
         nearest(values, cases[0].model, cases[0].model)  # refuses the config of another model
-    before = tuple(checklist(case, rules.limits) for case in cases)
-    if cases[0].refusal and not before[0].findings:
+    start = _State(cases, values, tuple(verdicts(case, rules.limits) for case in cases))
+    if cases[0].refusal and not any(verdict.findings for verdict in start.verdicts[0]):
         raise ValueError(f"cases must have plans that can run the model: {cases[0].refusal}")
-    start = _State(cases, values, tuple(found.verdicts for found in before))
     search = _Search(rules, original, values is not None, watch)
     end, changes, left = search.best(start)
-    written = values
+    written, added = values, ()
     if values is not None and changes and not rules.server_only:
         written = _noted(end.config, original, changes)
-    after = before
-    if changes:
-        after = tuple(checklist(case, rules.limits) for case in end.cases)
+        added = tuple(_new_keys(values, end.config))
     return Fixed(
-        before=before,
-        after=after,
+        started=cases,
+        cases=end.cases,
+        limits=rules.limits,
         changes=tuple(changes),
         left=tuple(left),
         config=written,
+        added=added,
         original=original,
         server_only=rules.server_only,
     )
+
+
+def _new_keys(before, after):
+    """Keys of the second that the first has not, also inside."""
+    for key, value in after.items():
+        if key not in before:
+            yield key
+        elif isinstance(value, dict) and isinstance(before[key], dict):
+            yield from _new_keys(before[key], value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +167,7 @@ def _rules(*, guidelines=None, budget=0.02, keep=(), server_only=False, limits=N
         return count(name, value, max(GUIDELINES))
 
     def kept(name, value):
-        return choice(name, value, DIMENSIONS)
+        return choice(name, value, tuple(DIMENSIONS))
 
     numbers = tuple(GUIDELINES)
     if guidelines is not None:
@@ -324,8 +332,8 @@ class _Search:
     def _findings(self, state):
         """What is to be cleared, each once where it is worst, breaks first, as a list."""
         found = {}
-        for verdicts in state.verdicts:
-            for verdict in verdicts:
+        for judged in state.verdicts:
+            for verdict in judged:
                 if verdict.guideline in self.asked.guidelines:
                     for finding in verdict.findings:
                         key = _key(finding)
@@ -388,7 +396,7 @@ class _Search:
 
     def _everywhere(self, state, finding):
         """A finding as it is at each load that has it, as a list."""
-        found = [f for verdicts in state.verdicts for v in verdicts for f in v.findings]
+        found = [f for judged in state.verdicts for v in judged for f in v.findings]
         return [other for other in found if _key(other) == _key(finding)]
 
     def _beyond(self, model):
@@ -476,8 +484,8 @@ class _Search:
         time of its steps where all can be timed [dimensionless].
         """
         numbers, weight = guidelines or self.asked.guidelines, 0.0
-        for case, verdicts in zip(state.cases, state.verdicts, strict=True):
-            for verdict in verdicts:
+        for case, judged in zip(state.cases, state.verdicts, strict=True):
+            for verdict in judged:
                 if verdict.guideline in numbers:
                     weight += sum(_price(f, self.asked.limits) for f in verdict.findings)
             if case.refusal:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hwdesign._check import instance
 from hwdesign.models import config as reader
+from hwdesign.models.architectures import ALIASES, DEFAULTS
 from hwdesign.models.blocks_text import blocks_of
 from hwdesign.models.model import Model, need_model
 from hwdesign.models.reading import BLOCKS_KEY, EXPERTS, NESTED, TOP_K, refusal
@@ -113,6 +114,28 @@ KEYS = {
     "top_k": TOP_K,
     "latent": ("moe_latent_size", "routed_expert_hidden_size"),
 }
+# Keys that may be added besides those whose default is known -> model types whose code reads them:
+# what it falls back on is derived from other sizes (modeling_*.py in transformers).
+ADDED = {
+    "head_dim": (
+        "cohere",
+        "granite",
+        "granitemoe",
+        "llama",
+        "mistral",
+        "mixtral",
+        "nemotron-nas",
+        "olmo",
+        "olmo2",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "smollm3",
+        "starcoder2",
+    ),
+    "n_inner": ("codegen", "gpt2", "gpt_bigcode", "gptj"),
+    "num_key_value_heads": ("llama", "mistral", "olmo", "olmo2", "phi3", "qwen2"),
+}
 WORDS = {  # where a field's name is not what people call it
     "num_heads": "heads",
     "num_kv_heads": "key-value heads",
@@ -169,6 +192,8 @@ class _Need(NamedTuple):
     def words(self):
         """What differs, in words."""
         name = self.size.rpartition(".")[2]
+        if self.old == self.new:
+            return f"the order of the {self.old} layers"
         return f"{WORDS.get(name, name.replace('_', ' '))} {self.old} -> {self.new}"
 
 
@@ -302,7 +327,7 @@ class _Writer:
         needs = _needs(self.base, self.wanted)
         told = ", ".join(need.words for need in needs[:3]) or "what is between the blocks"
         return refusal(
-            f"config must have keys that say {told} and nothing else, got no such keys: {WAY_ON}",
+            f"config must have keys that say {told}, and nothing else with them: {WAY_ON}",
             *(need.keys[0] for need in needs if need.size != "layers"),
         )
 
@@ -419,7 +444,8 @@ def _changes(config, now, wanted, needs):
     if any(need.size == "layers" for need in needs):
         yield from sorted(_layer_changes(config, place, now, wanted), key=len)
         return
-    choices = [_size_changes(config, place, need, len(now.blocks)) for need in needs]
+    # What no key carries may move with what another one carries.
+    choices = [_size_changes(config, place, need, len(now.blocks)) or [{}] for need in needs]
     if pin := _head_size(config, place, needs, wanted):
         choices.append([{}, pin])
     found = []
@@ -427,7 +453,8 @@ def _changes(config, now, wanted, needs):
         edits = {}
         for edit in chosen:
             edits |= edit
-        found.append(edits)
+        if edits:
+            found.append(edits)
     yield from sorted(found, key=len)
 
 
@@ -436,7 +463,9 @@ def _head_size(config, place, needs, wanted):
     inner = _at(config, place)
     if not {"num_heads", "hidden_size"} & {need.size for need in needs}:
         return None
-    if any(inner.get(key) is not None for key in KEYS["head_dim"]):
+    if any(inner.get(key) is not None for key in KEYS["head_dim"]) or not _may_add(
+        inner, "head_dim"
+    ):
         return None
     sizes = {getattr(block.mixer, "head_dim", None) for block in wanted.block_counts} - {None}
     return {(*place, "head_dim"): sizes.pop()} if len(sizes) == 1 else None
@@ -497,9 +526,18 @@ def _size_changes(config, place, need, layers):
     if found[1:]:
         found.append({path: new for edit in found for path, new in edit.items()})
     found += derived.values()
-    absent = [key for key in need.keys if inner.get(key) is None]
-    found += [{(*place, key): need.new} for key in absent[: 3 if not found else 1]]
-    return found
+    absent = [key for key in need.keys if inner.get(key) is None and _may_add(inner, key)]
+    return found + [{(*place, key): need.new} for key in absent]
+
+
+def _may_add(inner, key):
+    """Whether code that reads such a config knows a key: it is there without a value, has a
+    default, or is one of `ADDED`.
+    """
+    own = inner.get("model_type")
+    kinds = (own, ALIASES.get(own)) if isinstance(own, str) else ()
+    known = any(key in DEFAULTS.get(kind, {}) or kind in ADDED.get(key, ()) for kind in kinds)
+    return key in inner or known
 
 
 def _outside(config, place, edit, need):
