@@ -100,14 +100,8 @@ def _parser(words):
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
-    adders = {
-        "show": _add_show,
-        "check": _add_check,
-        "fix": _add_fix,
-        "diff": _add_diff,
-        "measure": _add_measure,
-    }
-    for name, add in adders.items():
+    adders = _add_show, _add_check, _add_fix, _add_diff, _add_measure
+    for name, add in zip(HELP, adders, strict=True):
         if name in words:
             add(commands)
         else:
@@ -214,25 +208,11 @@ def _add_check(commands):
 
 
 def _add_fix(commands):
-    fix = commands.add_parser(
-        "fix",
-        help=HELP["fix"],
-        description="Changes a config as little as clears what check finds at the same options, at "
-        "all loads, and says what each change costs and what is left, and why. Nothing is written "
-        "without --output.",
-        epilog="examples: hwdesign fix config.json --device H200 --tp 8 -o fixed.json; hwdesign "
-        "fix config.json --tp 8 --server-only. Exit codes: 0; 1 where a break or a failure is "
-        "left; 2 bad input",
-        allow_abbrev=False,
-    )
-    fix.add_argument("config", metavar="CONFIG", help="as of check")
-    _add_options(fix, _setting_options() + LIMIT_OPTIONS + FIX_OPTIONS, ())
-    fix.add_argument(
-        "--server-only",
-        action="store_true",
-        help="plans, recipe and cache are changed, and printed as options; the model stays",
-    )
-    fix.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the new config here")
+    from hwdesign.advice.fix_command import ABOUT, add_own
+
+    fix = commands.add_parser("fix", help=HELP["fix"], allow_abbrev=False, **ABOUT)
+    _add_options(fix, _setting_options() + LIMIT_OPTIONS, ())
+    add_own(fix, _guidelines)
 
 
 def _add_diff(commands):
@@ -328,12 +308,6 @@ def _share(text):
     return float(text) / 100
 
 
-def _budget(text):
-    if not re.fullmatch(r"0?\.[0-9]+|0", text) or float(text) > 0.15:
-        raise argparse.ArgumentTypeError(f"must be a share from 0 to 0.15, got {text!r}")
-    return float(text)
-
-
 LOAD = (
     "prompt/answer/users instead of --batch and --context, as in 8192/1024/64: lengths in tokens, "
     "users over all GPUs; several times for several loads"
@@ -346,18 +320,6 @@ REPORT_OPTIONS = (
     *LIMIT_OPTIONS,
     ("ignore", "N,N", _guidelines, "guidelines that do not count for the status, as in 4,7"),
     ("output", "FILE", Path, "write the report to this file (-: standard output)"),
-)
-
-
-FIX_OPTIONS = (
-    ("guidelines", "N,N", _guidelines, "guidelines whose findings are to be cleared (all)"),
-    ("budget", "S", _budget, "share by which the parameters may change, as in 0.01 (0.02)"),
-    (
-        "keep",
-        "NAME,NAME",
-        lambda text: text.split(","),
-        "what must not move: heads, kv_heads, layers, hidden, width, experts, vocabulary",
-    ),
 )
 
 
@@ -395,22 +357,11 @@ def _check(chosen):
 def _fix(chosen):
     from hwdesign.advice.fix_command import fix_config
 
-    chosen.configs = [chosen.config]
-    asked = {"guidelines": chosen.guidelines, "keep": chosen.keep or ()}
-    asked["server_only"] = chosen.server_only
-    if chosen.budget is not None:
-        asked["budget"] = chosen.budget
     try:
-        if chosen.output and (chosen.server_only or str(chosen.output) == "-"):
-            raise ValueError(
-                "--output must be a file for the config, and absent with --server-only, got "
-                f"{chosen.output}"
-            )
-        output = _output(chosen)
-        told, status = fix_config(chosen.config, output=output, asked=asked, **_setting(chosen))
+        told, status = fix_config(chosen, _output(chosen), _setting(chosen))
     except (ValueError, OSError) as error:
         return _refuse(error)
-    _write(f"{told}\n", None)
+    _write(told, None)
     return status
 
 
@@ -418,8 +369,7 @@ def _diff(chosen):
     from hwdesign.advice.diff import difference, render_difference
 
     try:
-        options = _setting(chosen)
-        found = difference(chosen.a, chosen.b, **options)
+        found = difference(chosen.a, chosen.b, **_setting(chosen))
     except (ValueError, OSError) as error:
         return _refuse(error)
     _write(render_difference(found, chosen.format), None)
