@@ -90,7 +90,9 @@ class Change:
         told = [f"parameters {signed(self.parameters)}"] if self.parameters else []
         for new, share in zip(self.after, self.steps, strict=True):
             where = f" at {load_name(new)}" if self.after[1:] else ""
-            step = f"{_timed(new)}, before it did not run" if share is None else signed(share)
+            step = (
+                f"{_timed(new)}, before it could not be timed" if share is None else signed(share)
+            )
             told.append(f"step {step}{where}")
         return "; ".join(told)
 
@@ -279,7 +281,7 @@ def left_label(finding):
 def _timed(case):
     """The step of a case and its interval on servers, in words."""
     if case.seconds is None:
-        return "does not run"
+        return "cannot be timed"
     told = fmt(case.seconds, "s")
     if case.breakdown.interval is None:
         return told

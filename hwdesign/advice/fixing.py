@@ -35,6 +35,8 @@ from hwdesign.advice.verdict import MOST, RANK, SLOWER, Limits, percent
 from hwdesign.models.reading import LIMIT
 from hwdesign.models.rewrite import nearest
 
+# How far a candidate came before it was refused.
+KEPT, BUDGET, WRITTEN, RUNS, FAST, CLEARS, WORSENS, WORTH = range(8)
 BREAK = 100.0  # what a break counts, beside shares of a step
 SHAPE = 2 * SLOWER  # what a warning for the shape alone counts, in shares of a step
 MOST_CHANGES = 24
@@ -50,9 +52,9 @@ def fix(
 ):
     """The smallest changes that clear the findings of a case at all its loads.
 
-    One change after the other: the finding that is worst, and of the siblings that clear it the
-    nearest that makes nothing worse. A sibling that would have too many or too few parameters is
-    also tried with another feed-forward or expert width.
+    One change after the other: the finding that is worst, and of the siblings that clear it, or
+    else ease it, the nearest that makes nothing worse. A sibling that would have too many or too
+    few parameters is also tried with another feed-forward or expert width, or number of experts.
 
     Parameters
     ----------
@@ -86,8 +88,10 @@ def fix(
 
     Notes
     -----
-    No change makes a guideline a break, or a failure of what was ok, at any load, and one that
-    mends a cost slows no load by more than 0.1 %. Source: `checklist`, whose fixes and times these
+    No change makes a guideline a break, or a failure of what was ok, at any load; one that mends a
+    cost slows no load by more than 0.1 %; and none adds as much as it clears, in other findings or
+    in time. A finding of which a cost is known counts as little as the limit that it exceeds, one
+    for the shape alone 0.2 % of the step. Source: `checklist`, whose fixes and times these
     are.
 
     Examples
@@ -255,13 +259,14 @@ class _State(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """Why a candidate was not taken: how far it came, in words, and by how much it exceeds the
-    budget, None where it does not.
+    """Why a candidate was not taken: how far it came, in words, by how much it exceeds the budget,
+    None where it does not, and which one it was.
     """
 
     stage: int
     why: str
     beyond: float | None = None
+    case: Case | None = None
 
 
 class _Search:
@@ -276,7 +281,7 @@ class _Search:
         fix of the checklist saves more than all of them, that one first.
         """
         end, changes, left = self.run(start, [])
-        for finding, (_, saved) in self._single_fixes(start):
+        for saved, finding in self._single_fixes(start):
             if saved <= self._saved(start, end) + SLOWER * max(1, len(changes)):
                 break
             new = self._first(start, finding, only_fixes=True)
@@ -288,15 +293,15 @@ class _Search:
         return end, changes, left
 
     def _single_fixes(self, start):
-        """(finding, (-saving, saving)) of each fix of the checklist that can be timed, the one that
-        saves most first, as a list.
+        """(saving, finding) for each finding by its fix that saves most, the most first, as a list;
+        without fixes that cannot be timed.
         """
         found = []
         for finding in self._findings(start):
             saved = [-f.step for f in finding.fixes if f.step is not None and self._place(f)]
             if saved:
-                found.append((finding, (-max(saved), max(saved))))
-        return sorted(found, key=lambda item: item[1])
+                found.append((max(saved), finding))
+        return sorted(found, key=lambda item: -item[0])
 
     def _place(self, fix):
         return fix.place == ("server" if self.asked.server_only else "model")
@@ -349,12 +354,13 @@ class _Search:
         for changes in self._candidates(state, finding, only_fixes, reasons):
             made = self._made(state, finding, changes)
             if isinstance(made, _Refused):
-                reasons.append(made)
+                tried = replace(state.cases[0], **{**changes, "split": changes.get("split")})
+                reasons.append(made._replace(case=tried))
             elif len(self._same(made, finding)) < len(self._same(state, finding)):
                 return made
             else:
                 eased = eased or made
-        return eased or _reason(finding, reasons, self.asked.server_only)
+        return eased or _reason(state.cases[0], finding, reasons, self.asked.server_only)
 
     def _same(self, state, finding):
         """Findings about the same dimension of a guideline, each once."""
@@ -366,13 +372,7 @@ class _Search:
         are refused at once are told in `reasons`.
         """
         if self.asked.server_only:
-            found = [changes for load in self._everywhere(state, finding) for changes in
-                     server_changes(load)]  # fmt: skip
-            unique = []
-            for changes in found:
-                if changes not in unique:
-                    unique.append(changes)
-            return sorted(unique, key=len)
+            return self._server_candidates(state, finding)
         case, models = state.cases[0], []
         for load in self._everywhere(state, finding):
             if only_fixes:
@@ -381,18 +381,28 @@ class _Search:
                 models += model_siblings(case, load)
         wanted = []
         for model in dict.fromkeys(models):
-            off = self._beyond(model)
-            if off > 0 and not only_fixes:
-                wanted += compensated(case, model, self.original, finding.dimension)
             wanted.append(model)
+            if self._beyond(model) > 0 and not only_fixes:
+                wanted += compensated(case, model, self.original, finding.dimension)
         allowed = []
         for model in dict.fromkeys(wanted):
+            if len(model.blocks) < case.attention.pp:
+                continue  # some stage would hold nothing
             refused = self._outside(state, model)
             if refused:
-                reasons.append(refused)
+                reasons.append(refused._replace(case=replace(case, model=model, split=None)))
             elif model != state.model:
                 allowed.append((distance(state.model, model), -model.parameters, model))
         return [{"model": model} for *_, model in sorted(allowed, key=lambda item: item[:2])]
+
+    def _server_candidates(self, state, finding):
+        """Settings of the server that may clear a finding, each once, those of few changes first,
+        as a list of dicts.
+        """
+        unique = []
+        for load in self._everywhere(state, finding):
+            unique += [changes for changes in server_changes(load) if changes not in unique]
+        return sorted(unique, key=len)
 
     def _everywhere(self, state, finding):
         """A finding as it is at each load that has it, as a list."""
@@ -407,12 +417,12 @@ class _Search:
         """Why a model is not allowed, None where it is."""
         kept = [name for name in moved(state.model, model) if name in self.asked.keep]
         if kept:
-            return _Refused(1, f"kept: {', '.join(kept)}")
+            return _Refused(KEPT, f"kept: {', '.join(kept)}")
         beyond = self._beyond(model)
         if beyond > 1e-12:
             share = _share(abs(model.parameters / self.original - 1))
             told = f"over the budget by {_share(beyond)}: it changes the parameters by {share}"
-            return _Refused(2, told, beyond)
+            return _Refused(BUDGET, told, beyond)
         return None
 
     def _made(self, state, finding, changes):
@@ -422,14 +432,12 @@ class _Search:
             try:
                 config, model = nearest(config, state.model, changes["model"])
             except ValueError as error:
-                return _Refused(3, f"cannot be written: {error}")
+                return _Refused(WRITTEN, f"cannot be written: {error}")
             if refused := self._outside(state, model):
                 return refused
             changes = {**changes, "model": model}
         if "model" in changes:
             changes = {**changes, "split": None}
-            if state.cases[0].attention.pp > len(changes["model"].blocks):
-                return _Refused(3, "it has fewer layers than there are stages")
         cases = tuple(replace(case, **changes) for case in state.cases)
         return self._runs(state, cases, finding) or self._judged(state, cases, config, finding)
 
@@ -438,18 +446,18 @@ class _Search:
         for old, new in zip(state.cases, cases, strict=True):
             where = f" at {load_name(new)}" if len(cases) > 1 else ""
             if new.refusal:
-                return _Refused(4, f"the plans could not run it: {new.refusal}")
+                return _Refused(RUNS, f"the plans could not run it: {new.refusal}")
             if new.engine_refusal and not old.engine_refusal:
-                return _Refused(4, f"{new.engine.label} does not run these plans")
+                return _Refused(RUNS, f"{new.engine.label} does not run these plans")
             fitted = old.breakdown is None or old.breakdown.feasible
             if fitted and not new.breakdown.feasible:
-                return _Refused(4, f"does not fit into memory{where}")
+                return _Refused(RUNS, f"does not fit into memory{where}")
             if self.asked.server_only and loads(old) and not loads(new):
-                return _Refused(4, f"{new.engine.label} does not load it")
+                return _Refused(RUNS, f"{new.engine.label} does not load it")
             if finding.status != "break" and old.seconds:
                 slower = new.seconds / old.seconds - 1
                 if slower > SLOWER:
-                    return _Refused(5, f"would slow the step by {_share(slower)}{where}")
+                    return _Refused(FAST, f"would slow the step by {_share(slower)}{where}")
         return None
 
     def _judged(self, state, cases, config, finding):
@@ -461,7 +469,7 @@ class _Search:
         before = self._weight(state, [own])
         partly = _State(cases, config, tuple((verdict,) for verdict in mine))
         if self._weight(partly, [own]) >= before:
-            return _Refused(6, "the nearest siblings have the finding, too")
+            return _Refused(CLEARS, "the finding stays")
         every_verdict = tuple(
             tuple(
                 verdict if guideline.number == own else guideline.judge(case, limits)
@@ -474,9 +482,11 @@ class _Search:
             for was, verdict in zip(old, now, strict=True):
                 if _worse(was.status, verdict.status):
                     told = f"{was.status} -> {verdict.status} at {load_name(case)}"
-                    return _Refused(7, f"would make guideline {was.guideline} worse: {told}")
+                    return _Refused(WORSENS, f"would make guideline {was.guideline} worse: {told}")
         if self._weight(new) >= self._weight(state) - LEAST:
-            return _Refused(8, "it would cost as much as it clears, in other findings or in time")
+            return _Refused(
+                WORTH, "it would cost as much as it clears, in other findings or in time"
+            )
         return new
 
     def _weight(self, state, guidelines=None):
@@ -525,7 +535,7 @@ def _worse(before, after):
     return after == "fail" and RANK[before] == 0
 
 
-def _reason(finding, reasons, server_only):
+def _reason(case, finding, reasons, server_only):
     """Why a finding is left: what stopped the candidate that came furthest, and the next one that
     was stopped by something else; a `_Refused`.
     """
@@ -535,11 +545,12 @@ def _reason(finding, reasons, server_only):
     told = list(best.values())[:MOST_REASONS]
     if told:
         beyond = [reason.beyond for reason in best.values() if reason.beyond is not None]
-        why = "; another sibling: ".join(reason.why for reason in told)
+        words = [f"{change_words(case, reason.case)}: {reason.why}" for reason in told]
+        why = "; ".join(words)
         return _Refused(told[0].stage, why, min(beyond, default=None))
     wanted = "model" if server_only else "server"
     other = [fix.text for fix in finding.fixes if fix.place == wanted]
     if other:
         place = "the next model" if server_only else "the server"
-        return _Refused(0, f"only {place} can clear it: {other[0]}")
-    return _Refused(0, "no fix is known")
+        return _Refused(KEPT, f"only {place} can clear it: {other[0]}")
+    return _Refused(KEPT, "no fix is known")

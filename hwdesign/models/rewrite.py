@@ -168,6 +168,7 @@ OUTSIDE = (  # fields of a model besides its blocks that must be as wanted
     "closing",
     "embedding_size",
 )
+TOWERS = ("out_hidden_size", "text_hidden_size")  # keys of a tower for the model that it feeds
 MOST_READS = 60  # of a config while it is written
 ROUNDS = 4  # of changes, each where the one before left a difference
 WAY_ON = "write it as blocks (hwdesign show --format blocks)"
@@ -526,6 +527,8 @@ def _size_changes(config, place, need, layers):
     if found[1:]:
         found.append({path: new for edit in found for path, new in edit.items()})
     found += derived.values()
+    if need.size == "hidden_size":
+        found = [edit | _towers(config, need, len(place)) for edit in found]
     absent = [key for key in need.keys if inner.get(key) is None and _may_add(inner, key)]
     return found + [{(*place, key): need.new} for key in absent]
 
@@ -548,6 +551,17 @@ def _outside(config, place, edit, need):
             outer = _at(config, place[:depth])
             if len(path) == len(place) + 1 and outer.get(path[-1]) == need.old:
                 found[(*place[:depth], path[-1])] = need.new
+    return found
+
+
+def _towers(config, need, deep):
+    """Keys beside the language model that say the hidden size to a tower, with the new one."""
+    found = {}
+    for name, value in config.items() if deep else ():
+        if isinstance(value, dict) and reader.SIDE.search(name):
+            for key in TOWERS:
+                if value.get(key) == need.old:
+                    found[name, key] = need.new
     return found
 
 
