@@ -254,6 +254,19 @@ def test_what_is_kept_does_not_move(name, moves, source):
     assert any(f"kept: {name}" in left.why for left in kept.left)
 
 
+def test_what_a_change_makes_worse_is_told():
+    """A feed-forward width for whole tiles takes a hair off GLM's step, and two costs of plans come to lie above their limit."""
+    attention, ffn = short_plans(tp=4, dp=2, ep=8)
+    load = {"batch": 256, "context": 8704, "prompt": 8192, "answer": 1024}
+    case = hw.Case(model="glm-4.5-air", device="GB300", recipe="nvfp4", engine="sglang", attention=attention, ffn=ffn, **load)
+    fixed = fix(case, "glm-4.5-air", keep=["experts"])
+    (change,) = fixed.changes
+    before, after = ({v.guideline: v.status for v in found[0].verdicts} for found in (fixed.before, fixed.after))
+    worse = [(number, before[number], after[number]) for number in before if after[number] != "ok" and before[number] == "ok"]
+    assert list(change.worsens) == worse and all(status == "warn" for *_, status in worse)
+    assert all(f"guideline {number}: ok -> warn" in str(fixed) for number, *_ in worse)
+
+
 def test_without_a_config_blocks_change_all_the_same():
     case = hw.Case(model="qwen2.5-7b", device="H200", **EIGHT)
     fixed = fix(case, guidelines=[2], keep=["width"])

@@ -31,6 +31,9 @@ class Change:
         Sizes or plans before and after.
     before, after : tuple of Case
         One a load.
+    worsens : tuple of (int, str, str)
+        Guidelines whose verdict gets worse by it at some load, each with the status before and
+        after.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class Change:
     what: str
     before: tuple
     after: tuple
+    worsens: tuple = ()
 
     @property
     def guideline(self):
@@ -86,7 +90,7 @@ class Change:
 
     @property
     def price(self):
-        """Parameters and steps that it adds, in words."""
+        """Parameters and steps that it adds, and what it makes worse, in words."""
         told = [f"parameters {signed(self.parameters)}"] if self.parameters else []
         for new, share in zip(self.after, self.steps, strict=True):
             where = f" at {load_name(new)}" if self.after[1:] else ""
@@ -94,6 +98,7 @@ class Change:
                 f"{_timed(new)}, before it could not be timed" if share is None else signed(share)
             )
             told.append(f"step {step}{where}")
+        told += [f"guideline {number}: {old} -> {new}" for number, old, new in self.worsens]
         return "; ".join(told)
 
 

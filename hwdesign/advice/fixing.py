@@ -39,6 +39,7 @@ from hwdesign.models.rewrite import nearest
 KEPT, BUDGET, WRITTEN, RUNS, FAST, CLEARS, WORSENS, WORTH = range(8)
 BREAK = 100.0  # what a break counts, beside shares of a step
 SHAPE = 2 * SLOWER  # what a warning for the shape alone counts, in shares of a step
+ON_SERVER = ("recipe", "cache", "ffn plan", "attention plan")  # dimensions that a server sets
 MOST_CHANGES = 24
 MOST_REASONS = 2  # that are told of a finding that is left
 MOST_NOTES = 200  # of earlier changes that a config may tell
@@ -90,9 +91,9 @@ def fix(
     -----
     No change makes a guideline a break, or a failure of what was ok, at any load; one that mends a
     cost slows no load by more than 0.1 %; and none adds as much as it clears, in other findings or
-    in time. A finding of which a cost is known counts as little as the limit that it exceeds, one
-    for the shape alone 0.2 % of the step. Source: `checklist`, whose fixes and times these
-    are.
+    in time. In that sum a finding counts as the limit that its cost exceeds, one for the shape
+    alone as 0.2 % of the step, and one that the server alone can clear not at all. Source:
+    `checklist`, whose fixes and times these are.
 
     Examples
     --------
@@ -331,8 +332,18 @@ class _Search:
         return state, changes, left
 
     def _change(self, finding, old, new):
-        what = change_words(old.cases[0], new.cases[0])
-        return Change(finding=finding, what=what, before=old.cases, after=new.cases)
+        worse = {}
+        for before, after in zip(old.verdicts, new.verdicts, strict=True):
+            for was, now in zip(before, after, strict=True):
+                if was.status != "not modelled" and RANK[now.status] > RANK[was.status]:
+                    worse.setdefault(was.guideline, (was.guideline, was.status, now.status))
+        return Change(
+            finding=finding,
+            what=change_words(old.cases[0], new.cases[0]),
+            before=old.cases,
+            after=new.cases,
+            worsens=tuple(worse.values()),
+        )
 
     def _findings(self, state):
         """What is to be cleared, each once where it is worst, breaks first, as a list."""
@@ -497,12 +508,26 @@ class _Search:
         for case, judged in zip(state.cases, state.verdicts, strict=True):
             for verdict in judged:
                 if verdict.guideline in numbers:
-                    weight += sum(_price(f, self.asked.limits) for f in verdict.findings)
+                    weight += sum(map(self._price, verdict.findings))
             if case.refusal:
                 weight += BREAK**2  # until it runs, what else is wrong is not known
             elif guidelines is None:
                 weight += math.log(case.seconds)
         return weight
+
+    def _price(self, finding):
+        """What a finding counts, in shares of a step [dimensionless]; what a server alone mends
+        nothing where the model is changed, since it may lie a hair from a limit.
+        """
+        limits = self.asked.limits
+        if finding.status == "break":
+            return BREAK
+        if finding.dimension in ON_SERVER and not self.asked.server_only:
+            return 0.0
+        if finding.status == "fail":
+            return limits.fail
+        costly = finding.cost is not None and finding.cost >= limits.warn
+        return limits.warn if costly else SHAPE
 
 
 def _share(value):
@@ -512,16 +537,6 @@ def _share(value):
 
 def _key(finding):
     return finding.guideline, finding.dimension, finding.value
-
-
-def _price(finding, limits):
-    """What a finding counts, in shares of a step [dimensionless]."""
-    if finding.status == "break":
-        return BREAK
-    if finding.status == "fail":
-        return limits.fail
-    costly = finding.cost is not None and finding.cost >= limits.warn
-    return limits.warn if costly else SHAPE
 
 
 def _worse(before, after):
