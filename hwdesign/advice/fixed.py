@@ -186,8 +186,12 @@ class Fixed:
 
     @property
     def cleared(self):
-        """Findings that are gone, each once, as a tuple."""
-        return tuple(change.finding for change in self.changes)
+        """Findings that were changed for and are gone, without those that are only eased, as a
+        tuple.
+        """
+        there = {(left.finding.guideline, left.finding.dimension) for left in self.left}
+        found = [change.finding for change in self.changes]
+        return tuple(f for f in found if (f.guideline, f.dimension) not in there)
 
     @property
     def status(self):
@@ -314,7 +318,9 @@ def change_words(before, after):
     if sizes[0] != sizes[1]:
         told.append(f"head size {_values(*sizes)}")
     if before.split != after.split and after.split:
-        told.append(f"stages of {', '.join(map(str, after.split))} layers")
+        stages = f"stages of {', '.join(map(str, after.split))} layers"
+        option, label = after.engine.cut_option, after.engine.label
+        told.append(f"{stages} ({option} of {label})" if option else stages)
     return ", ".join(told) or "the order of the layers"
 
 
