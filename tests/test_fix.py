@@ -349,6 +349,14 @@ def test_few_keys_change_and_all_others_stay():
     assert {key for key in inner if inner[key] != values["text_config"][key]} == {"vocab_size"}
 
 
+def test_key_value_heads_of_latent_attention_follow_the_query_heads():
+    """No count reads them; the code of DeepSeek divides one by the other."""
+    values = shipped("deepseek-r1")
+    fewer = config.load(values | {"num_attention_heads": 120})
+    found = rewritten(values, config.load(values), fewer)
+    assert (found["num_attention_heads"], found["num_key_value_heads"]) == (120, 120)
+
+
 def test_a_tower_that_feeds_the_model_is_told_its_width():
     values = shipped("kimi-k2.5")
     model = config.load(values)

@@ -527,6 +527,8 @@ def _size_changes(config, place, need, layers):
     if found[1:]:
         found.append({path: new for edit in found for path, new in edit.items()})
     found += derived.values()
+    if need.size == "num_heads" and inner.get("kv_lora_rank"):
+        found = [edit | _latent_heads(inner, place, need) for edit in found]
     if need.size == "hidden_size":
         found = [edit | _towers(config, need, len(place)) for edit in found]
     absent = [key for key in need.keys if inner.get(key) is None and _may_add(inner, key)]
@@ -552,6 +554,14 @@ def _outside(config, place, edit, need):
             if len(path) == len(place) + 1 and outer.get(path[-1]) == need.old:
                 found[(*place[:depth], path[-1])] = need.new
     return found
+
+
+def _latent_heads(inner, place, need):
+    """The key-value heads of latent attention, which no count reads and which are as many as the
+    query heads.
+    """
+    same = inner.get("num_key_value_heads") == need.old
+    return {(*place, "num_key_value_heads"): need.new} if same else {}
 
 
 def _towers(config, need, deep):
