@@ -1,5 +1,5 @@
 """Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
-``hwdesign diff A B``, ``hwdesign measure``, ``hwdesign design``.
+``hwdesign fix config.json``, ``hwdesign diff A B``, ``hwdesign measure``, ``hwdesign design``.
 """
 
 import argparse
@@ -27,6 +27,7 @@ WAYS = {
 HELP = {
     "show": "the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
     "check": "the design checklist: a verdict of each guideline on a model, with costs and fixes",
+    "fix": "the smallest changes of a config, or of the server, that clear what check finds",
     "diff": "what differs between two configs, or two reports of check, and which verdicts change",
     "measure": "time GEMMs, copies and attention on this machine",
     "design": "the designs of a budget that serve best on a device: shapes, plans, formats",
@@ -83,10 +84,10 @@ def _run(words, collected):
     chosen = _parser(words).parse_args(words)
     if collected and chosen.command != "show":
         gc.enable()
-    commands = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}
-    command = (commands | {"design": _design})[chosen.command]
+    commands = {"show": _show, "check": _check, "fix": _fix, "diff": _diff, "measure": _measure}
+    commands["design"] = _design
     try:
-        status = command(chosen)
+        status = commands[chosen.command](chosen)
         _flush()
     except BrokenPipeError:
         _nobody_reads()
@@ -101,9 +102,8 @@ def _parser(words):
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
-    adders = {"show": _add_show, "check": _add_check, "diff": _add_diff, "measure": _add_measure}
-    adders["design"] = _add_design
-    for name, add in adders.items():
+    adders = _add_show, _add_check, _add_fix, _add_diff, _add_measure, _add_design
+    for name, add in zip(HELP, adders, strict=True):
         if name in words:
             add(commands)
         else:
@@ -207,6 +207,14 @@ def _add_check(commands):
     configs += "(hwdesign show --help)"
     check.add_argument("configs", metavar="CONFIG", nargs="+", help=configs)
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
+
+
+def _add_fix(commands):
+    from hwdesign.advice.fix_command import ABOUT, add_own
+
+    fix = commands.add_parser("fix", help=HELP["fix"], allow_abbrev=False, **ABOUT)
+    _add_options(fix, _setting_options() + LIMIT_OPTIONS, ())
+    add_own(fix, _guidelines)
 
 
 def _add_diff(commands):
@@ -354,12 +362,22 @@ def _check(chosen):
     return 0 if enough or chosen.fail_on == "never" else 3
 
 
+def _fix(chosen):
+    from hwdesign.advice.fix_command import fix_config
+
+    try:
+        told, status = fix_config(chosen, _output(chosen), _setting(chosen))
+    except (ValueError, OSError) as error:
+        return _refuse(error)
+    _write(told, None)
+    return status
+
+
 def _diff(chosen):
     from hwdesign.advice.diff import difference, render_difference
 
     try:
-        options = _setting(chosen)
-        found = difference(chosen.a, chosen.b, **options)
+        found = difference(chosen.a, chosen.b, **_setting(chosen))
     except (ValueError, OSError) as error:
         return _refuse(error)
     _write(render_difference(found, chosen.format), None)

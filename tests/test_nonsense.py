@@ -158,6 +158,8 @@ CALLS = {
                 "fixes": (FIX,), "refused_by": (REFUSAL,), "subject": "query heads"},
     "Fix": {"text": "nothing", "case": CASE, "before": CASE, "width": 0.0, "worsens": ((1, "ok", "warn"),)},
     "Limits": {"warn": 0.05, "fail": 0.2},
+    "fix": {"cases": hw.Case(model="gpt2"), "config": "gpt2", "guidelines": (2,), "budget": 0.02, "keep": ("heads",),
+            "server_only": False, "limits": None},
     "Verdict": {"guideline": 5, "status": "warn", "reason": "why", "findings": (FINDING,)},
     "Checklist": {"case": CASE, "limits": hw.Limits(), "verdicts": (VERDICT,)},
     "checklist": {"case": CASE, "limits": hw.Limits()},
