@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import hwdesign
-from hwdesign.units import fmt
 
 # A module that one command needs is imported there, so that `show` starts without the others'.
 
@@ -613,7 +612,7 @@ def _model(source):
 def _measure(chosen):
     from hwdesign.measure.backends import as_backend
     from hwdesign.measure.runs import Measurement, save_run
-    from hwdesign.measure.suite import run_suite, summary
+    from hwdesign.measure.suite import run_suite, summary, summary_lines
 
     for option, path in (("--json", chosen.json), ("--picture", chosen.picture)):
         if path and not os.path.isdir(path.absolute().parent):
@@ -632,7 +631,7 @@ def _measure(chosen):
         print(str(measured).split("\n    disturbed")[0])
         if isinstance(measured, Measurement):
             flags.update(measured.flags)
-    print("\n".join(_summary_lines(summary(found), flags)))
+    print("\n".join(summary_lines(summary(found), flags)))
     try:
         if chosen.json:
             save_run(chosen.json, found, machine=backend.device)
@@ -645,24 +644,6 @@ def _measure(chosen):
     except (ValueError, OSError) as error:
         return _refuse(error)
     return 0
-
-
-def _summary_lines(found, flags):
-    """What all measurements say together, in lines."""
-    yield ""
-    if found["bandwidth"]:
-        yield f"bandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
-    for name, rate in found["rate"].items():
-        yield f"best {name} GEMM {fmt(rate, 'FLOP/s')}"
-    if found["ridge"]:
-        ridges = [f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items()]
-        yield f"ridge: {', '.join(ridges)}"
-    if found["launch"]:
-        yield f"shortest kernel {fmt(found['launch'], 's')}"
-    yield "± is the way from the best round, which is shown, to the worst"
-    for flag in flags:
-        if flag.startswith("disturbed"):
-            yield f"{flag}: close them and measure again"
 
 
 def _progress(text):
