@@ -344,6 +344,14 @@ def test_the_command_says_what_it_takes(words, told, capsys):
     assert told in err
 
 
+def test_the_help_names_every_family_ratio_and_unit(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["design", "--help"])
+    told = capsys.readouterr().out
+    assert left.value.code == 0
+    assert all(name in told for name in (*FAMILIES, *evidence.RATIOS, "20ms", "30B", "--pick", "Ctrl-C"))
+
+
 def test_targets_that_nothing_meets_are_told_with_the_fastest(capsys, monkeypatch):
     small(monkeypatch, (2048,), (16,))
     assert main([*COMMAND[:-1], "10us"]) == 1
