@@ -115,7 +115,7 @@ def add(commands, told):
     engines = f"whose plans and kernels are taken: {', '.join(engine_names())} (vllm)"
     names = f"bands of trained models that may be left: {', '.join(RATIOS)}"
     options = (
-        ("parameters", "N", elements, "total, as 30e9 or 30B, met within 3 %", must),
+        ("parameters", "N", elements, "total, as 30e9 or 30B, met within 3 per cent", must),
         ("active", "N", elements, "used by a token, the embedding included (all: dense)", {}),
         ("context", "N", number, "tokens that a new token sees; the answer has 1024", {}),
         ("load", "P/A", load, "tokens of prompt and answer instead; repeatable", several),
