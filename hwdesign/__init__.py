@@ -40,6 +40,8 @@ _PUBLIC = {
     "advice.case": "Case",
     "advice.verdict": "Finding Fix Limits Verdict",
     "advice.checklist": "Checklist checklist",
+    "advice.fixing": "fix",
+    "advice.designing": "design",
     "measure.runs": "load_run save_run shipped_runs",
     "measure.gemm": "measure_copy measure_gemm",
     "measure.attention": "measure_attention",

@@ -1,5 +1,5 @@
 """Command line: ``hwdesign show config.json``, ``hwdesign check config.json``,
-``hwdesign diff A B``, ``hwdesign measure``.
+``hwdesign fix config.json``, ``hwdesign diff A B``, ``hwdesign measure``, ``hwdesign design``.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import hwdesign
-from hwdesign.units import fmt
 
 # A module that one command needs is imported there, so that `show` starts without the others'.
 
@@ -27,8 +26,10 @@ WAYS = {
 HELP = {
     "show": "the sheet of a model: parameters by part, active parameters, KV cache, FLOP a token",
     "check": "the design checklist: a verdict of each guideline on a model, with costs and fixes",
+    "fix": "the smallest changes of a config, or of the server, that clear what check finds",
     "diff": "what differs between two configs, or two reports of check, and which verdicts change",
     "measure": "time GEMMs, copies and attention on this machine",
+    "design": "the designs of a budget that serve best on a device: shapes, plans, formats",
 }
 REPEATED = ("load", "measured")  # options that may stand several times
 CHOICES = (
@@ -82,9 +83,10 @@ def _run(words, collected):
     chosen = _parser(words).parse_args(words)
     if collected and chosen.command != "show":
         gc.enable()
-    command = {"show": _show, "check": _check, "diff": _diff, "measure": _measure}[chosen.command]
+    commands = {"show": _show, "check": _check, "fix": _fix, "diff": _diff, "measure": _measure}
+    commands["design"] = _design
     try:
-        status = command(chosen)
+        status = commands[chosen.command](chosen)
         _flush()
     except BrokenPipeError:
         _nobody_reads()
@@ -99,8 +101,8 @@ def _parser(words):
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Mixed
     )
-    adders = {"show": _add_show, "check": _add_check, "diff": _add_diff, "measure": _add_measure}
-    for name, add in adders.items():
+    adders = _add_show, _add_check, _add_fix, _add_diff, _add_measure, _add_design
+    for name, add in zip(HELP, adders, strict=True):
         if name in words:
             add(commands)
         else:
@@ -206,6 +208,14 @@ def _add_check(commands):
     _add_options(check, _setting_options() + REPORT_OPTIONS, CHOICES)
 
 
+def _add_fix(commands):
+    from hwdesign.advice.fix_command import ABOUT, add_own
+
+    fix = commands.add_parser("fix", help=HELP["fix"], allow_abbrev=False, **ABOUT)
+    _add_options(fix, _setting_options() + LIMIT_OPTIONS, ())
+    add_own(fix, _guidelines)
+
+
 def _add_diff(commands):
     diff = commands.add_parser(
         "diff",
@@ -219,6 +229,12 @@ def _add_diff(commands):
     for side in ("A", "B"):
         diff.add_argument(side.lower(), metavar=side, help=sides)
     _add_options(diff, _setting_options() + LIMIT_OPTIONS, DIFF_CHOICES)
+
+
+def _add_design(commands):
+    from hwdesign.advice.design_command import add
+
+    add(commands, HELP["design"])
 
 
 def _add_options(parser, options, choices):
@@ -345,16 +361,32 @@ def _check(chosen):
     return 0 if enough or chosen.fail_on == "never" else 3
 
 
+def _fix(chosen):
+    from hwdesign.advice.fix_command import fix_config
+
+    try:
+        told, status = fix_config(chosen, _output(chosen), _setting(chosen))
+    except (ValueError, OSError) as error:
+        return _refuse(error)
+    _write(told, None)
+    return status
+
+
 def _diff(chosen):
     from hwdesign.advice.diff import difference, render_difference
 
     try:
-        options = _setting(chosen)
-        found = difference(chosen.a, chosen.b, **options)
+        found = difference(chosen.a, chosen.b, **_setting(chosen))
     except (ValueError, OSError) as error:
         return _refuse(error)
     _write(render_difference(found, chosen.format), None)
     return int(chosen.fail_on == "worse" and found["worse"])
+
+
+def _design(chosen):
+    from hwdesign.advice.design_command import run
+
+    return run(chosen, _write, _refuse)
 
 
 def _rendered(chosen, reports, errors):
@@ -580,7 +612,7 @@ def _model(source):
 def _measure(chosen):
     from hwdesign.measure.backends import as_backend
     from hwdesign.measure.runs import Measurement, save_run
-    from hwdesign.measure.suite import run_suite, summary
+    from hwdesign.measure.suite import run_suite, summary, summary_lines
 
     for option, path in (("--json", chosen.json), ("--picture", chosen.picture)):
         if path and not os.path.isdir(path.absolute().parent):
@@ -599,7 +631,7 @@ def _measure(chosen):
         print(str(measured).split("\n    disturbed")[0])
         if isinstance(measured, Measurement):
             flags.update(measured.flags)
-    print("\n".join(_summary_lines(summary(found), flags)))
+    print("\n".join(summary_lines(summary(found), flags)))
     try:
         if chosen.json:
             save_run(chosen.json, found, machine=backend.device)
@@ -612,24 +644,6 @@ def _measure(chosen):
     except (ValueError, OSError) as error:
         return _refuse(error)
     return 0
-
-
-def _summary_lines(found, flags):
-    """What all measurements say together, in lines."""
-    yield ""
-    if found["bandwidth"]:
-        yield f"bandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
-    for name, rate in found["rate"].items():
-        yield f"best {name} GEMM {fmt(rate, 'FLOP/s')}"
-    if found["ridge"]:
-        ridges = [f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items()]
-        yield f"ridge: {', '.join(ridges)}"
-    if found["launch"]:
-        yield f"shortest kernel {fmt(found['launch'], 's')}"
-    yield "± is the way from the best round, which is shown, to the worst"
-    for flag in flags:
-        if flag.startswith("disturbed"):
-            yield f"{flag}: close them and measure again"
 
 
 def _progress(text):

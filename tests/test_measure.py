@@ -23,7 +23,7 @@ from hwdesign.measure.collectives import _backend_name, measure_collectives
 from hwdesign.measure.gemm import flag_slow_paths, measure_launch
 from hwdesign.measure.machine import catalogue_name
 from hwdesign.measure.runs import Measurement, Skipped, combine, judged
-from hwdesign.measure.suite import summary
+from hwdesign.measure.suite import summary, summary_lines
 from hwdesign.measure.timer import time_calls
 
 ROOT = Path(hw.__file__).parents[1]
@@ -562,7 +562,7 @@ def test_a_format_that_is_not_here_is_skipped_with_its_reason():
 
 
 def test_the_summary_names_no_ridge_where_nothing_was_measured():
-    lines = list(cli._summary_lines(summary([]), set()))
+    lines = list(summary_lines(summary([]), set()))
     assert not any("ridge" in line for line in lines)
 
 

@@ -44,13 +44,13 @@ def nothing_remembered():
 @pytest.fixture
 def whole(monkeypatch):
     """The loads that are timed whole, as a list."""
-    found, timed = [], estimate._StepTimer.time
+    found, timed = [], estimate.StepTimer.time
 
     def noted(self, attention, ffn, batch, context, new):
         found.append((batch, context))
         return timed(self, attention, ffn, batch, context, new)
 
-    monkeypatch.setattr(estimate._StepTimer, "time", noted)
+    monkeypatch.setattr(estimate.StepTimer, "time", noted)
     return found
 
 

@@ -43,9 +43,8 @@ def judge(source, *, limits=None, ignore=(), loads=(), **options):
     given = {name: value for name, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model, device = as_model(source), as_device(given.get("device", Case.device))
-        settings = {**given, "model": model, "device": device}
-        cases = [Case(**settings, **load) for load in _loads(loads, given)]
+        cases = cases_of(source, loads=loads, **given)
+        model, device = cases[0].model, cases[0].device
         chosen = {name: given.get(name) for name in ("recipe", "cache")}
         formats = engine_formats(model, device, cases[0].engine, **chosen)
         found = tuple(checklist(case, limits) for case in cases)
@@ -68,6 +67,18 @@ def judge(source, *, limits=None, ignore=(), loads=(), **options):
         ignored=tuple(listed("ignore", ignore, int, "numbers of guidelines, as in (4, 7)")),
         warned=tuple(dict.fromkeys(str(warning.message) for warning in caught)),
     )
+
+
+def cases_of(source, *, loads=(), **options):
+    """The cases that `judge` judges: one for each load, as a list; see there.
+
+    >>> [case.batch for case in cases_of("gpt2", loads=[(512, 128, 8), (512, 128, 64)])]
+    [8, 64]
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    model, device = as_model(source), as_device(given.get("device", Case.device))
+    settings = {**given, "model": model, "device": device}
+    return [Case(**settings, **load) for load in _loads(loads, given)]
 
 
 def _loads(loads, given):

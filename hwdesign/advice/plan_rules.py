@@ -160,8 +160,16 @@ def _experts_left_over(case, pairs):
     return Verdict.of(f"{case.refusal}{uneven}", [finding])
 
 
-def _other_experts(case):
-    """The fix by the nearest counts of experts that the GPUs of ep divide; None without any."""
+def expert_cases(case):
+    """The case with the nearest and the second nearest count of experts that the GPUs of ep divide,
+    as a list; without those that are another model.
+
+    >>> from hwdesign.advice.case import Case
+    >>> from hwdesign.models.steps import Plan
+    >>> case = Case(model="mixtral-8x7b", attention=Plan(dp=3), ffn=Plan(ep=3))
+    >>> [new.model.blocks[0].ffn.num_experts for new in expert_cases(case)]
+    [9]
+    """
 
     def near(part):
         if not (isinstance(part, FeedForward) and part.routed):
@@ -169,7 +177,12 @@ def _other_experts(case):
         counts = multiples_near(part.num_experts, case.ffn.ep)
         return [replace(part, num_experts=n) for n in counts if n >= part.top_k]
 
-    found = nearest_cases(case, near)
+    return nearest_cases(case, near)
+
+
+def _other_experts(case):
+    """The fix by the nearest counts of experts that the GPUs of ep divide; None without any."""
+    found = expert_cases(case)
     if not found:
         return None
     told = [first_ffn(new.model, routed=True).num_experts for new in found]

@@ -288,7 +288,7 @@ def _model(model):
     return {
         "name": visible(model.name),
         "parameters": model.parameters,
-        **{name: size for name, size in _sizes(model).items() if name != "layer_kinds"},
+        **{name: size for name, size in sizes(model).items() if name != "layer_kinds"},
     }
 
 
@@ -372,11 +372,6 @@ def _finding(finding):
 
 
 def _fix(fix):
-    before, after = _shape(fix.before), _shape(fix.case)
-    changed = {}
-    for name in before:
-        if before[name] != after[name]:
-            changed[name] = {"before": before[name], "after": after[name]}
     gain, differ = _served_gain(fix)
     expected = expected_gain(gain, differ) if differ else None
     return {
@@ -384,7 +379,7 @@ def _fix(fix):
         "place": fix.place,
         "engines": list(fix.engines),
         "large": fix.large,
-        "change": changed,
+        "change": changed(fix.before, fix.case),
         "width_share": plain(fix.width),
         "parameters_share": plain(fix.parameters),
         "step_share": plain(fix.step),
@@ -397,6 +392,20 @@ def _fix(fix):
             for guideline, old, new in fix.worsens
         ],
     }
+
+
+def changed(before, after):
+    """What two cases differ in: sizes, formats and plans, as a dict of pairs.
+
+    >>> from hwdesign.advice.case import Case
+    >>> changed(Case(model="gpt2"), Case(model="gpt2", recipe="fp8"))
+    {'recipe': {'before': 'bf16', 'after': 'fp8'}}
+    """
+    old, new, found = _shape(before), _shape(after), {}
+    for name in old:
+        if old[name] != new[name]:
+            found[name] = {"before": old[name], "after": new[name]}
+    return found
 
 
 def _served_gain(fix):
@@ -416,12 +425,17 @@ def _served_gain(fix):
 def _shape(case):
     """What a fix can change: sizes, formats and plans."""
     formats = {"recipe": case.recipe.name, "cache": case.cache.name}
-    return {**_sizes(case.model), **formats, **{part: _ways(case, part) for part in WAYS}}
+    return {**sizes(case.model), **formats, **{part: _ways(case, part) for part in WAYS}}
 
 
-def _sizes(model):
-    """Sizes of a model; those of blocks as the different values that occur, ascending, their order
-    as numbers of kinds.
+def sizes(model):
+    """Sizes of a model, as a dict; those of blocks as the different values that occur, ascending,
+    their order as numbers of kinds.
+
+    >>> from hwdesign.models import config
+    >>> found = sizes(config.load("gpt2"))
+    >>> found["layers"], found["feed_forward_width"]
+    (12, [3072])
     """
     kinds = list(model.block_counts)
     found = {name: set() for name in SIZE_NAMES}
@@ -429,14 +443,14 @@ def _sizes(model):
         for part in block.parts:
             for name, size in part.sizes.items():
                 found[name].add(size)
-    sizes = {
+    told = {
         "layers": len(model.blocks),
         "hidden_size": model.hidden_size,
         "vocab_size": model.vocab_size,
     }
-    sizes |= {name: sorted(values - {0, None}) for name, values in found.items()}
-    sizes["layer_kinds"] = [kinds.index(block) for block in model.blocks] if kinds[1:] else []
-    return sizes
+    told |= {name: sorted(values - {0, None}) for name, values in found.items()}
+    told["layer_kinds"] = [kinds.index(block) for block in model.blocks] if kinds[1:] else []
+    return told
 
 
 def plain(value):

@@ -53,7 +53,7 @@ def multiples(case, limits):
     if case.refusal:
         return Verdict.of(str(case.refusal), about_heads) if about_heads else Verdict.cannot(case)
     about_widths, passed = [], []
-    for shard in _widths(case):
+    for shard in checked_widths(case):
         tiers = width_tiers(shard.width, shard.ways).values()
         passed += [tier.multiple for tier in tiers if tier.ok][-1:]
         mine = {side: rules for side, rules in refused.items() if _about(side, shard)}
@@ -82,8 +82,13 @@ def _about(side, shard):
     return side.kind not in COUNTS and (side.name, side.size) == (shard.name, shard.width)
 
 
-def _widths(case):
-    """What is checked, as a list of `Shard`, each once."""
+def checked_widths(case):
+    """The widths of a model that are checked, as a list of `Shard`, each once [element].
+
+    >>> from hwdesign.advice.case import Case
+    >>> [(shard.name, shard.width) for shard in checked_widths(Case(model="gpt2"))][:2]
+    [('hidden size', 768), ('vocabulary', 50257)]
+    """
     model, part = case.model, lowered_part(case)
     hidden = Shard(
         name="hidden size", field="hidden_size", width=model.hidden_size, ways=1, part=part
@@ -144,7 +149,7 @@ def _siblings(case, shard, multiple):
     two equally near the larger.
     """
     found = []
-    for model in _resized(case, shard, multiple):
+    for model in resized(case, shard, multiple):
         if new := change(case, model=model):
             found.append((_moved(case, new, shard), -model.parameters, new))
     return [new for *_, new in sorted(found, key=lambda item: item[:2])]
@@ -155,8 +160,16 @@ def _moved(case, new, shard):
     return abs(_new_width(case, new.model, shard) - shard.width)
 
 
-def _resized(case, shard, multiple):
-    """Models with other widths; a vocabulary only grows, and query heads come in whole groups."""
+def resized(case, shard, multiple):
+    """Models in which the shares of a width are multiples [element], as a list; a vocabulary only
+    grows, and query heads come in whole groups.
+
+    >>> from hwdesign.advice.case import Case
+    >>> case = Case(model="gpt2")
+    >>> vocabulary = checked_widths(case)[1]
+    >>> [model.vocab_size for model in resized(case, vocabulary, 128)]
+    [50304]
+    """
     model = case.model
     if shard.field in MODEL_FIELDS:
         up = -(-shard.width // multiple) * multiple
@@ -274,9 +287,8 @@ def _slowest(case):
 
 def _whole_tiles(case, shard):
     """Whether a width of another case is cut into shares of whole tiles."""
-    mine = [
-        other for other in _widths(case) if (other.name, other.width) == (shard.name, shard.width)
-    ]
+    same = shard.name, shard.width
+    mine = [other for other in checked_widths(case) if (other.name, other.width) == same]
     return all(_tile(other).ok for other in mine)
 
 
@@ -368,15 +380,28 @@ def _all_heads_spread(model, plan):
     return all(mixer.heads_spread(mixer.head_ways(plan)) for mixer in mixers)
 
 
-def _other_heads(case):
-    """The fix by the nearest heads that spread over the GPUs; None where that is another model."""
+def head_cases(case):
+    """The case with the nearest and the second nearest heads that spread over the GPUs, as a list;
+    without those that are another model.
+
+    >>> from hwdesign.advice.case import Case
+    >>> from hwdesign.models.steps import Plan
+    >>> case = Case(model="qwen2.5-7b", attention=Plan(tp=8), ffn=Plan(tp=8))
+    >>> [new.model.blocks[0].mixer.num_heads for new in head_cases(case)]
+    [32, 24]
+    """
 
     def near(part):
         if not isinstance(part, Mixer) or part.heads_spread(part.head_ways(case.attention)):
             return []
         return part.heads_near(part.head_ways(case.attention))
 
-    found = nearest_cases(case, near)
+    return nearest_cases(case, near)
+
+
+def _other_heads(case):
+    """The fix by the nearest heads that spread over the GPUs; None where that is another model."""
+    found = head_cases(case)
     if not found:
         return None
     told = [_head_text(case.model, new.model) for new in found]

@@ -17,6 +17,7 @@ from hwdesign.measure.attention import measure_attention
 from hwdesign.measure.backends import as_backend
 from hwdesign.measure.gemm import flag_slow_paths, measure_copy, measure_gemm, measure_launch
 from hwdesign.measure.runs import Skipped, combine, trusted
+from hwdesign.units import fmt
 
 # Sizes: M, N and K of the sweeps; N in fine steps at the same M and K; tokens and area of the
 # shapes of equal area; tokens and
@@ -294,3 +295,40 @@ def summary(measurements):
         if bandwidth
         else {},
     }
+
+
+def summary_lines(found, flags):
+    """What all measurements say together, line by line, with units.
+
+    Parameters
+    ----------
+    found : dict
+        From `summary`.
+    flags : iterable of str
+        Flags of the measurements.
+
+    Yields
+    ------
+    str
+        A line.
+
+    Examples
+    --------
+    >>> print(*summary_lines(summary([]), ()), sep="\\n")
+    <BLANKLINE>
+    ± is the way from the best round, which is shown, to the worst
+    """
+    yield ""
+    if found["bandwidth"]:
+        yield f"bandwidth of a copy {fmt(found['bandwidth'], 'byte/s')}"
+    for name, rate in found["rate"].items():
+        yield f"best {name} GEMM {fmt(rate, 'FLOP/s')}"
+    if found["ridge"]:
+        ridges = [f"{name} {fmt(ridge, 'FLOP/byte')}" for name, ridge in found["ridge"].items()]
+        yield f"ridge: {', '.join(ridges)}"
+    if found["launch"]:
+        yield f"shortest kernel {fmt(found['launch'], 's')}"
+    yield "± is the way from the best round, which is shown, to the worst"
+    for told in flags:
+        if told.startswith("disturbed"):
+            yield f"{told}: close them and measure again"

@@ -137,7 +137,7 @@ class Clock:
         one = all(np.ndim(size) == 0 for size in sizes)
         seconds = self.once(
             (recipe, *found.values(), *map(_key, sizes)),
-            lambda: gemm_kernel_seconds(*sizes, self.device, recipe, found),
+            lambda: _distinct(*sizes, self.device, recipe, found),
             self.gemms if one else None,  # arrays are not kept longer than the clock
         )
         return Timed(gemm.count * seconds, as_form + borrowed)
@@ -156,8 +156,9 @@ class Clock:
         kind = f"{'mla' if work.latent else 'attention'}_{'decode' if decode else 'prefill'}"
         found, notes = self.constants(kind, "fp8" if low else "bf16")
         model = kernels.decode_attention_seconds if decode else kernels.prefill_attention_seconds
-        shape = (work.heads, work.kv_heads, work.window, work.size, work.latent, work.pieces)
-        sizes = (work.batch, work.context, work.queries, work.cache_elements)
+        shape = (work.window, work.latent, work.pieces)
+        sizes = (work.heads, work.kv_heads, work.size, work.batch, work.context, work.queries)
+        sizes = (*sizes, work.cache_elements)
         peak = self.device.peak_flops(fmt)
         seconds = self.once(
             (kind, *shape, *map(_key, sizes)),
@@ -305,6 +306,16 @@ class Clock:
         found, notes = self.constants("small kernel")
         moved = done.small_elements * BF16.bytes
         return Timed(kernels.small_seconds(done.small_kernels, moved, self.device, found), notes)
+
+
+def _distinct(m, n, k, *how):
+    """Time of GEMMs in rows of one N and K each; a pair that several rows have is timed once."""
+    columns = [shape for shape in (np.shape(n), np.shape(k)) if len(shape) == 2]
+    if np.ndim(m) > 1 or not columns or any(shape[1] > 1 for shape in columns):
+        return gemm_kernel_seconds(m, n, k, *how)
+    pairs = np.hstack(np.broadcast_arrays(np.atleast_2d(n), np.atleast_2d(k)))
+    found, back = np.unique(pairs, axis=0, return_inverse=True)
+    return gemm_kernel_seconds(m, found[:, :1], found[:, 1:], *how)[back.ravel()]
 
 
 def _no_table(kind):

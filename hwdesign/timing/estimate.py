@@ -444,9 +444,9 @@ def decode_step(
 
 
 def _timer(model, device, recipe, wide, ideal, framework, engine):
-    """The `_StepTimer` that the arguments of `decode_step` describe."""
+    """The `StepTimer` that the arguments of `decode_step` describe."""
     clock = Clock(device, recipe, ideal, framework, as_engine(engine))
-    return _StepTimer(model, clock, engine, wide)
+    return StepTimer(model, clock, engine, wide)
 
 
 def _remembered(kept, model, device, recipe, *how):
@@ -571,7 +571,7 @@ def prefill_steps(model, device, recipe, plans, *, context, engine=ENGINE):
     2
     """
     clock = Clock(device, recipe, engine=as_engine(engine))
-    timer, context = _StepTimer(model, clock, engine), np.asarray(context)
+    timer, context = StepTimer(model, clock, engine), np.asarray(context)
     return [timer.time(a, f, a.dp * a.pp, context, context) for a, f in plans]
 
 
@@ -654,14 +654,33 @@ def prefill_step(
         raise ValueError(f"cached must be below context, got {shown(cached)} and {context}")
     instance("clock", clock, Clock | None, "a Clock or None")
     clock = clock or Clock(device, recipe, ideal, framework, as_engine(engine))
-    timer = _StepTimer(model, clock, engine, wide)
+    timer = StepTimer(model, clock, engine, wide)
     return timer.time(attention, ffn, batch, context, new)
 
 
-class _StepTimer:
+class StepTimer:
     """Times steps of one model in one format. A step is its attention part, which knows one plan,
     and its feed-forward part; for one load each is timed once, however many pairs of plans share
     it.
+
+    Parameters
+    ----------
+    model : Model
+        What runs.
+    clock : Clock
+        What times single operations.
+    engine : str or Engine
+        Whose share of the memory is kept back.
+    wide : sequence of str
+        Parts of the model whose matrices stay in BF16 besides.
+
+    Examples
+    --------
+    >>> from hwdesign.models import config
+    >>> from hwdesign.models.steps import Plan
+    >>> timer = StepTimer(config.load("gpt2"), Clock("H200", "bf16"), "vllm")
+    >>> bool(timer.time(Plan(), Plan(), 8, 1000, 1).seconds > 0)
+    True
     """
 
     def __init__(self, model, clock, engine, wide=()):
