@@ -268,12 +268,37 @@ def left_out():
     return len(label), int((label == "mtp").sum()), int((label == "unknown").sum()), int(waits.sum())
 
 
+def level_sentence(errors):
+    """Whether another tool's median over all points is, as printed, no higher than this model's; `errors` by tool."""
+    shown = {tool: f"{row['median']:.1f}" for tool, row in errors.items()}
+    level = [tool for tool in exam.PEERS if float(shown[tool]) <= float(shown[exam.OURS])]
+    if not level:
+        return "Over all points no other tool has as low a median."
+    ours = errors[exam.OURS]
+    told = [f"{tool} has {errors[tool]['median']:.1f} % (mean {errors[tool]['mean']:.1f} %)" for tool in level]
+    return (
+        f"Over all points another tool's median is as low as ours or lower: {' and '.join(told)}, "
+        f"this model {ours['median']:.1f} % (mean {ours['mean']:.1f} %)."
+    )
+
+
+def apart_sentence(medians):
+    """Which tools have the lower median on the models that no constant was fitted on; `medians` by tool."""
+    ahead = [tool for tool in exam.PEERS if medians[tool] < medians[exam.OURS]]
+    if not ahead:
+        return "On the models that no constant of ours was fitted on, no other tool has the lower median."
+    told = " and ".join(f"{medians[tool]:.1f} % ({tool})" for tool in ahead)
+    who = "both planners have" if len(ahead) == len(exam.PEERS) else "another tool has"
+    return f"On the models that no constant of ours was fitted on, {who} the lower median: {told} against {medians[exam.OURS]:.1f} %."
+
+
 def exam_page(table):
     """The page as Markdown; `table` makes a table of a header and rows."""
     ruler = functools.partial(ruled, table)
     rows = points()
     every, (sampled, mtp, unknown, waiting) = exam.common(rows), left_out()
-    ours, *peers = (exam.summary(exam.ratio(rows, tool)[every]) for tool in exam.TOOLS)
+    errors = {tool: exam.summary(exam.ratio(rows, tool)[every]) for tool in exam.TOOLS}
+    ours, *peers = errors.values()
     better, overall, far = better_rows(), overall_rows(), slice_rows()
     versions = " and ".join(f"{tool} {version}" for tool, (version, _) in ask_peers.TOOLS.items())
     ahead = [r for r in better if r[0] == "engine"]
@@ -291,8 +316,8 @@ How well do three tools predict what servers were published to do? {int(every.su
 
 ## Where another tool is better
 
-{f"In {', '.join(r[1] for r in ahead)} another tool has the lower median or mean." if ahead else "In no engine has another tool the lower median or mean."} All {len(better)} such groups by engine, device,
-model and sequences in flight, median and mean error [%]. On the models that no constant of ours was fitted on, the planners have the lower median: {" and ".join(f"{apart[tool]:.1f} % ({tool})" for tool in exam.PEERS)} against {apart[exam.OURS]:.1f} %.
+{level_sentence(errors)} {f"In {', '.join(r[1] for r in ahead)} another tool has the lower median or mean." if ahead else "In no engine has another tool the lower median or mean."} All {len(better)} such groups by engine, device,
+model and sequences in flight, median and mean error [%]. {apart_sentence(apart)}
 
 {ruler(["by", "group", "points", "hwdesign", "better", "its errors"], better)}
 
@@ -332,7 +357,9 @@ It is one interval for all engines: those of one engine alone held 66 to 95 % of
 - **Whom.** {versions}, each in an environment of its own, by its documented call for one deployment: measured tables only, the newest for device and engine.
   `scripts/ask_peers.py` asks, `hwdesign/timing/data/peers.csv` holds the answers and, where a tool answered nothing, its own words
   ({", ".join(f"{n} of {tool}" for tool, n in refused.items())}).
-- **What.** Model, device, engine, formats of products, experts and cache, plan, sequences in flight, mean lengths of prompt and answer. This model takes kernels of the engines'
+- **What.** Model, device, engine, formats of products, experts and cache, plan, sequences in flight, mean lengths of prompt and answer. FP8 per tensor
+  is asked with static scales of the activations, for which both planners have tables: the served checkpoints hold them
+  (nobody tells which one of Qwen3-32B was served; we take the planners' own). This model takes kernels of the engines'
   versions that were served.
 - **Which points.** The sample has {sampled:,} different ones; points that differ only in version and date count once, with their median. Compared are those with one token a step
   ({mtp} have multi-token prediction, of {unknown} nobody knows) in which the first token comes within a tenth of a request's life; in {waiting} more it comes later, so that requests

@@ -149,6 +149,21 @@ def test_the_blind_part_prints_what_falls_with_its_commit(monkeypatch, tmp_path)
     assert "| phi-4 | aiconfigurator | 0 | – |" in text
 
 
+def test_the_exam_says_when_another_tool_is_level_or_ahead_over_all_points():
+    page = exam_page()
+    errors = {tool: {"median": median, "mean": 11.0} for tool, median in zip(page.exam.TOOLS, (7.74, 7.70, 9.0), strict=True)}
+    assert "aisimulate has 7.7 % (mean 11.0 %), this model 7.7 % (mean 11.0 %)." in page.level_sentence(errors)
+    assert "aiconfigurator" not in page.level_sentence(errors)
+    errors["aisimulate"]["median"] = 7.8
+    assert page.level_sentence(errors) == "Over all points no other tool has as low a median."
+    medians = dict(zip(page.exam.TOOLS, (11.6, 7.7, 10.4), strict=True))
+    assert "both planners have the lower median: 7.7 % (aisimulate) and 10.4 % (aiconfigurator) against 11.6 %." in (
+        page.apart_sentence(medians)
+    )
+    assert "another tool has the lower median: 10.4 % (aiconfigurator)" in page.apart_sentence(medians | {"aisimulate": 12})
+    assert "no other tool" in page.apart_sentence(dict.fromkeys(page.exam.TOOLS, 9.0))
+
+
 def test_the_exam_says_first_where_another_tool_is_better():
     text = (BOOK / "exam.md").read_text(encoding="utf-8")
     assert text.index("## Where another tool is better") == text.index("\n## ") + 1

@@ -40,3 +40,31 @@ def test_questions_name_the_formats_of_the_point():
         {name: str(x) for name, x in (point | {"dp": 2, "concurrency": 8, "precision": "fp8", "wide": ""}).items()}
     )
     assert (per_rank["batch_size"], per_rank["gemm_quant_mode"], per_rank["moe_quant_mode"]) == (4, "fp8_block", "fp8_block")
+
+
+def test_fp8_per_tensor_is_asked_as_the_served_checkpoint_has_it():
+    """Every dense FP8 slice names its checkpoint in served_options.csv, and it holds the scales of its activations."""
+    with open(ROOT / "hwdesign/timing/data/served_options.csv", newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    told = {(row["model"], row["device"], row["framework"], row["precision"]): row["checkpoint"] for row in rows}
+    slices = {(r["model"], r["device"], r["framework"]) for r in stored() if r["precision"] == "fp8" and not r["moe_tp"]}
+    assert {(model, framework) for model, _, framework in slices} == set(ask_peers.STATIC)
+    for model, device, framework in slices:
+        assert ask_peers.STATIC[model, framework].split("/")[-1] in told[model, device, framework, "fp8"]
+
+
+def test_a_point_is_asked_as_static_by_its_model_and_engine():
+    point = {"model": "llama-3.1-70b", "framework": "trtllm", "device": "H200", "precision": "fp8", "moe_tp": "", "wide": ""}
+    assert ask_peers.quantization(point) == ("fp8_static", None)
+    assert ask_peers.quantization(point | {"framework": "sglang"}) == ("fp8", None)  # no such checkpoint is known
+    assert ask_peers.quantization(point | {"precision": "nvfp4"}) == ("nvfp4", None)
+    assert ask_peers.quantization(point | {"model": "minimax-m2.5", "moe_tp": "4"}) == ("fp8_block", "fp8_block")
+
+
+def test_a_static_answer_is_the_time_without_making_scales():
+    """Two points asked both ways by hand: as `fp8` aisimulate said 28.18 and 19.10 ms."""
+    names = ("model", "framework", "device", "tp", "concurrency", "input_tokens", "output_tokens")
+    found = {tuple(row[name] for name in names): row for row in stored() if row["precision"] == "fp8"}
+    llama = found["llama-3.1-70b", "trtllm", "B200", "1", "16", "8192", "1024"]
+    qwen = found["qwen3-32b", "trtllm", "H100_SXM", "8", "32", "2048", "128"]
+    assert (llama["aisimulate"], qwen["aisimulate"], qwen["aiconfigurator"]) == ("0.024597", "0.016573", "0.014883")
