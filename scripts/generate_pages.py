@@ -1,5 +1,5 @@
-"""Write what comes from code: the hardware catalogue, the gallery of models, kinds of blocks, accuracy, the exam, measured machines, the API reference, and their figures;
-beside them the schema of the JSON report.
+"""Write what comes from code: the hardware catalogue, the gallery of models, kinds of blocks, designs, accuracy, the exam, measured machines, the API reference,
+and their figures; beside them the schema of the JSON report.
 
     python scripts/generate_pages.py [--out book] [--only accuracy exam]
 
@@ -17,6 +17,7 @@ import accuracy_page as accuracy
 import exam_page as exam
 import machine_page as machine
 from blocks_page import blocks_page
+from design_page import design_page
 from gallery_page import gallery_page, listed, strip
 
 import hwdesign
@@ -313,6 +314,7 @@ PAGES = {
     "your_machine": lambda: machine.machine_page(table),
     "gallery": lambda: gallery_page(table),
     "blocks": lambda: blocks_page(table),
+    "designing": lambda: design_page(table),
 }
 DRAWN = {"accuracy": accuracy, "exam": exam, "your_machine": machine}  # pages whose figures can be made alone
 

@@ -49,13 +49,18 @@ def largest_difference(model, best):
     return name, float(mine[name]), float(other[name])
 
 
+def served_at(model, setting, speed):
+    """The point at which a GPU makes most tokens of a model for users of a speed; None where it is never so fast."""
+    return _compared(model, replace(setting, tpot=1 / speed), _batches(None, setting.gpus))
+
+
 def rows(name, family):
     """A row for each speed that both reach."""
     model = config.load(name)
     found = design(**budget(model), family=family, device=DEVICE, gpus=GPUS, load=LOAD, tpot=1 / min(SPEEDS))
     (front,) = found.fronts
     for speed in SPEEDS:
-        served = _compared(model, replace(front.setting, tpot=1 / speed), _batches(None, GPUS))
+        served = served_at(model, front.setting, speed)
         fast = [point for point in front.points if point.user_rate >= speed]
         if served is None or not fast:
             continue

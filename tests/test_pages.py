@@ -20,7 +20,7 @@ def generator():
     return module
 
 
-@pytest.mark.parametrize("page", ["hardware", "accuracy", "exam", "your_machine", "gallery", "blocks", "api"])
+@pytest.mark.parametrize("page", ["hardware", "accuracy", "exam", "your_machine", "gallery", "blocks", "designing", "api"])
 def test_generated_pages_are_fresh(page):
     fresh = generator().PAGES[page]()
     assert (BOOK / f"{page}.md").read_text(encoding="utf-8") == fresh, "run: python scripts/generate_pages.py"
