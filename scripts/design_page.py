@@ -13,16 +13,19 @@ import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from hwdesign import cli
 from hwdesign.advice.evidence import evidence_for
 from hwdesign.catalogue.device import device
 from hwdesign.catalogue.precision import RECIPES
+from hwdesign.lessons import style
 from hwdesign.models import config
 from hwdesign.models.model import Model
 from hwdesign.units import GIGA
 
 HERE = Path(__file__).parent
-FAST = "GB300"
+FAST, PUBLISHED = "GB300", "qwen3-30b-a3b"
 MODELLED = '<span class="hw-label hw-modelled">modelled</span>'
 SESSIONS = {
     "width": "qwen2.5-72b --device H200 --recipe fp8_block --tp 8 --load 8192/1024/64",
@@ -78,6 +81,33 @@ def design_rows(machine):
     return rows
 
 
+@style.styled
+def fronts_figure():
+    """What a GPU makes at four speeds of a user: the designs of both machines and the published model, with intervals."""
+    ax = style.axes(width=6.4, height=3.8)
+    looks = {"H200": (style.BLUE, "8 H200"), FAST: (style.ORANGE, f"72 {FAST}")}
+    for machine, (color, label) in looks.items():
+        for known, line, mark in ((False, "-", "o"), (True, "--", "x")):
+            rows = [row for row in stored("worked_designs") if row["device"] == machine and (not row["config"]) is known]
+            users, rates, low, high = (np.array([float(r[n]) for r in rows]) for n in ("user_rate", "gpu_rate", "low", "high"))
+            name = f"{PUBLISHED} on {label}" if known else f"best design on {label}"
+            ax.errorbar(users, rates, yerr=(rates - low, high - rates), fmt=line + mark, color=color, capsize=2, label=name)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    style.plain_ticks(ax.xaxis, (50, 100, 200, 400))
+    style.plain_ticks(ax.yaxis, (100, 300, 1000, 3000, 10000))
+    ax.set_ylim(30, 12_000)
+    ax.set_xlabel("rate of a user [token/s]")
+    ax.set_ylabel("rate of a GPU [token/s]")
+    ax.legend(loc="lower left", fontsize=8.5)
+    return ax
+
+
+def pictures():
+    """{file name: axes} of the page's figure."""
+    return {"designing_fronts.svg": fronts_figure()}
+
+
 def at(machine, speed, published=False):
     """The stored row of a machine at a speed: the design, or the published model."""
     return next(
@@ -114,7 +144,7 @@ def terms(model, speed):
 
 def evidence_rows():
     """What published experiments say of the step from the published model to the design of 8 H200 at 100 tokens per second."""
-    before = config.load("qwen3-30b-a3b")
+    before = config.load(PUBLISHED)
     after = Model.from_config(json.loads(at("H200", 100)["config"]))
     found = [one for one in evidence_for(before, after) if None not in (one.before, one.after)]
     return [[one.trait.replace("_", " "), f"{one.before:.3g}", f"{one.after:.3g}", one.says] for one in found][:TRAITS]
@@ -166,13 +196,18 @@ would make them alike costs more than it saves, and the report says by how much.
 ## Design for a budget
 
 ```bash
-hwdesign design --parameters 30e9 --active 3e9 --context 32768 --device H200 --gpus 8 --tpot 20ms
+hwdesign design --parameters 30e9 --active 3e9 --context 32768 --device H200 --gpus 8 --tpot 20ms --compare {PUBLISHED}
 ```
 
 Every shape of four families that has the budget within 3 % and keeps each of its proportions inside the band of trained
 models, under every pair of plans that vLLM runs, in every format that the device multiplies: {int(small["triples"]):,} triples on 8 H200,
 {int(rack["triples"]):,} on a rack of 72 GB300, each at its best batch. The rows are what a GPU makes when each user wants so many
 tokens per second; in brackets lies the middle 80 % of published points around such a modelled time.
+
+![Tokens per second of a GPU against tokens per second of a user, both on logarithmic axes, for the best designs and for {PUBLISHED} on 8 H200 and on 72 {FAST}: at 100 tokens per second of a user {number(small["gpu_rate"])} against {number(known_small["gpu_rate"])} on H200](designing_fronts.svg)
+
+**Read the figure.** Up and to the right is better; bars hold the middle 80 % of published points around such times. On both machines the designs lie far above the
+published model of the same budget, and the more so, the hastier the user.
 
 **8 H200**
 

@@ -14,10 +14,10 @@ import re
 from pathlib import Path
 
 import accuracy_page as accuracy
+import design_page
 import exam_page as exam
 import machine_page as machine
 from blocks_page import blocks_page
-from design_page import design_page
 from gallery_page import gallery_page, listed, strip
 
 import hwdesign
@@ -314,9 +314,9 @@ PAGES = {
     "your_machine": lambda: machine.machine_page(table),
     "gallery": lambda: gallery_page(table),
     "blocks": lambda: blocks_page(table),
-    "designing": lambda: design_page(table),
+    "designing": lambda: design_page.design_page(table),
 }
-DRAWN = {"accuracy": accuracy, "exam": exam, "your_machine": machine}  # pages whose figures can be made alone
+DRAWN = {"accuracy": accuracy, "exam": exam, "your_machine": machine, "designing": design_page}  # pages whose figures can be made alone
 
 
 def main(out, only=()):

@@ -294,6 +294,23 @@ def test_a_published_model_is_a_cross(monkeypatch):
     assert "llama-3.1-8b" in found.fronts[0].svg() and "  x  user" in str(found)
 
 
+def test_experiments_on_the_way_from_a_published_model_are_quoted(monkeypatch):
+    small(monkeypatch, (3584,), (24,))
+    budget = {"parameters": 8e9, "device": "H200", "gpus": 1, "load": (1000, 100), "tpot": 0.05, "batches": [1, 32]}
+    found = hw.design(**budget, compare="llama-3.1-8b")
+    (front,) = found.fronts
+    (known,) = front.compared
+    place, said = front.said_of(known)
+    best = front.points[place]
+    assert best.user_rate >= known.user_rate
+    assert all(p.gpu_rate <= best.gpu_rate for p in front.points if p.user_rate >= known.user_rate)
+    aspect = f"aspect 128 -> {3584 / best.shape.layers:.3g}: up, "
+    assert any(line.startswith(aspect) for line in said)
+    text, page = str(found), found._repr_html_()
+    assert f"from it to {place + 1}:" in text and aspect in text and aspect.replace(">", "&gt;") in page
+    assert "how well a design answers no time model knows" in text
+
+
 COMMAND = ["design", "--parameters", "1.5B", "--context", "2000", "--device", "H200", "--gpus", "1", "--tpot", "5ms"]
 
 

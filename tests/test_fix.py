@@ -310,6 +310,7 @@ def test_a_report_says_what_was_changed_and_what_is_left():
     for words in ("1 change", "layers 61 -> 60", "guideline 6 WARN", "served", "would slow the step by", "of the original"):
         assert words in text, words
         assert words.replace(">", "&gt;") in page, words
+    assert "published experiments on such changes\n  aspect 118 -> 119: up, " in text  # 7168 / 61 and 7168 / 60
     assert repr(fixed) == "<Fixed deepseek-r1: 1 change>"
 
 

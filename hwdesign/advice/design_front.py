@@ -18,6 +18,7 @@ from hwdesign.advice.case import Case, plan_text
 from hwdesign.advice.checklist import checklist
 from hwdesign.advice.design_search import NO_LIMIT, Setting
 from hwdesign.advice.design_space import Shape
+from hwdesign.advice.evidence import evidence_lines
 from hwdesign.advice.guidelines import GUIDELINES
 from hwdesign.advice.verdict import RANK, percent
 from hwdesign.catalogue.precision import Recipe
@@ -28,6 +29,10 @@ from hwdesign.timing.intervals import interval_factors
 from hwdesign.timing.serving import time_per_output_token
 from hwdesign.units import fmt
 
+UNSAID = (
+    "how well a design answers no time model knows; a model to compare with (--compare) is laid "
+    "beside what published experiments say of the change"
+)
 MOST_SHOWN = 12  # designs of a front that are printed
 WIDTH, HEIGHT, LEFT, BELOW, MARGIN = 640, 420, 70, 50, 20  # of the picture [pixel]
 
@@ -269,6 +274,16 @@ class DesignFront:
         places = np.linspace(0, len(self.points) - 1, min(MOST_SHOWN, len(self.points)))
         return sorted(set(np.round(places).astype(int).tolist()))
 
+    def said_of(self, known):
+        """(place of the design of which a GPU makes most for users as fast as those of a compared
+        model, what published experiments say of the change to it, as a list of lines).
+        """
+        fast = [i for i, p in enumerate(self.points) if p.user_rate >= known.user_rate]
+        if not fast:
+            return 0, []
+        best = max(fast, key=lambda place: self.points[place].gpu_rate)
+        return best, evidence_lines(known.model, self.points[best].model)
+
     def svg(self):
         """The front as a picture: tokens per second of a GPU over those of a user, on log axes,
         with intervals as bars; crosses are the compared models.
@@ -424,6 +439,7 @@ class Designs:
                     lines.append(f"       batch {point.batch}, {point.formats}; {point.plans}")
             lines.append("")
         lines.append("modelled; in brackets where the middle 80 % of published points lay")
+        lines.append(UNSAID)
         return "\n".join(lines)
 
     def _repr_html_(self):
@@ -433,6 +449,12 @@ class Designs:
             if not front.points:
                 parts.append(f"<p>{html.escape(front.nothing)}</p>")
             parts += [front.svg(), _table(front, first)]
+            for point in front.compared:
+                place, said = front.said_of(point)
+                told = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+                name = f"{html.escape(point.name)} to {first + place}"
+                if said:
+                    parts.append(f"<p>Published experiments from {name}:</p><ul>{told}</ul>")
         if self.least_bad:
             parts.append("<p>Least bad in all settings, with the loss in each</p><ul>")
             for points, losses in self.least_bad:
@@ -440,6 +462,7 @@ class Designs:
                 parts.append(f"<li>{html.escape(points[0].name)}: {told}</li>")
             parts.append("</ul>")
         parts.append("<p>Modelled; bars and brackets: the middle 80 % of published points.</p>")
+        parts.append(f"<p>{html.escape(UNSAID)}</p>")
         return "\n".join(parts)
 
 
@@ -456,6 +479,10 @@ def _front_lines(front, first):
     for point in front.compared:
         head, *more = point.lines
         lines += [f"  x  {head}", *(f"     {line}" for line in more)]
+        place, said = front.said_of(point)
+        if said:
+            lines.append(f"     published experiments on what changes from it to {first + place}:")
+            lines += [f"       {line}" for line in said]
     notes = dict.fromkeys(n for p in front.points for n in p.case.breakdown.notes)
     return [*lines, *(f"uncalibrated: {note}" for note in notes)]
 

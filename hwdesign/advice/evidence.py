@@ -793,6 +793,43 @@ def evidence_for(before, after, *, unverified=False):
     return tuple(found)
 
 
+def evidence_lines(before, after):
+    """What published experiments say of each trait that differs between two models, in words.
+
+    Parameters
+    ----------
+    before, after : Model
+        The change is from the one to the other.
+
+    Returns
+    -------
+    list of str
+        A line for each trait, with its values in the trait's unit.
+
+    Raises
+    ------
+    ValueError
+        If an argument is no Model.
+
+    Notes
+    -----
+    Source: `evidence_for`.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> r1 = config.load("deepseek-r1")
+    >>> evidence_lines(r1, replace(r1, vocab_size=2 * r1.vocab_size))[0][:38]
+    'vocabulary 1.29e+05 -> 2.59e+05: up, 2'
+    """
+    lines = []
+    for one in evidence_for(before, after):
+        ends = one.before, one.after
+        old, new = ("none" if value is None else f"{value:.3g}" for value in ends)
+        lines.append(f"{one.trait.replace('_', ' ')} {old} -> {new}: {one.says}")
+    return lines
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExchangeRate:
     """What an architect would pay: a share of the step's time for a share of something.

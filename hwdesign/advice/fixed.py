@@ -10,6 +10,7 @@ from hwdesign._check import instance, listed
 from hwdesign.advice.alternatives import head_sizes
 from hwdesign.advice.case import Case, plan_text, ways_text
 from hwdesign.advice.checklist import LIMITS, checklist
+from hwdesign.advice.evidence import evidence_lines
 from hwdesign.advice.report_facts import changed, load_name
 from hwdesign.advice.report_words import MARKS, signed, size_label
 from hwdesign.advice.verdict import RANK, Finding, Limits, percent, worst
@@ -256,6 +257,9 @@ class Fixed:
             yield "options that changed", [(self.options, ())]
         if self.left:
             yield "left", [(left_label(left.finding), (left.why,)) for left in self.left]
+        said = evidence_lines(self.started[0].model, self.cases[0].model)
+        if said:
+            yield "published experiments on such changes", [(line, ()) for line in said]
         if self.parameters != self.original:
             told = f"{self.original / 1e9:.4g} -> {self.parameters / 1e9:.4g} billion"
             share = signed(self.parameters / self.original - 1)
