@@ -11,6 +11,7 @@ import io
 import json
 import os
 import tempfile
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def session(name):
     """A command and what it prints, as a block of a console."""
     told = io.StringIO()
     before, width = os.getcwd(), os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "84"  # as wide as the page
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
         wide = json.loads((Path(config.__file__).parent / "configs/qwen3-30b-a3b.json").read_text(encoding="utf-8"))
         (Path(folder) / "experts180.json").write_text(json.dumps(wide | {"num_experts": 180}), encoding="utf-8")
@@ -56,7 +57,8 @@ def session(name):
         finally:
             os.chdir(before)
             os.environ.pop("COLUMNS") if width is None else os.environ.update(COLUMNS=width)
-    return f"```console\n$ hwdesign fix {SESSIONS[name]}\n{told.getvalue().rstrip()}\n```"
+    asked = " \\\n    ".join(textwrap.wrap(SESSIONS[name], 66, break_on_hyphens=False))
+    return f"```console\n$ hwdesign fix {asked}\n{told.getvalue().rstrip()}\n```"
 
 
 def number(text):
@@ -196,7 +198,8 @@ would make them alike costs more than it saves, and the report says by how much.
 ## Design for a budget
 
 ```bash
-hwdesign design --parameters 30e9 --active 3e9 --context 32768 --device H200 --gpus 8 --tpot 20ms --compare {PUBLISHED}
+hwdesign design --parameters 30e9 --active 3e9 --context 32768 \\
+    --device H200 --gpus 8 --tpot 20ms --compare {PUBLISHED}
 ```
 
 Every shape of four families that has the budget within 3 % and keeps each of its proportions inside the band of trained

@@ -3,7 +3,9 @@
 import argparse
 import json
 import re
+import shutil
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from hwdesign.advice.verdict import MOST, RANK
 from hwdesign.models.checkpoint import SIDECAR
 from hwdesign.safe import visible
 
+NARROWEST, WIDEST = 60, 100  # of a terminal [character]
 PATIENCE = 2.0  # after which it is told what is looked at, and how often [s]
 ABOUT = {
     "description": "Changes a config as little as clears what check finds at the same options, at "
@@ -106,12 +109,33 @@ def fix_config(chosen, output, setting):
     path = config_path(source)
     values = json.loads(path.read_text(encoding="utf-8-sig"))
     fixed = fix_watched(cases, values, watch=_Watch(), **options)
-    lines = [str(fixed)]
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    lines = [broken_at(str(fixed), width)]
     if output is not None:
         text = json.dumps(fixed.config, indent=2, ensure_ascii=False) + "\n"
         Path(output).write_text(text, encoding="utf-8", newline="\n")
         lines += ["", f"written to {visible(str(output), 200)}", *_beside(path, Path(output))]
     return "\n".join([*lines, ""]), int(RANK[fixed.status] >= RANK["fail"])
+
+
+def broken_at(text, width):
+    """A text whose lines are broken at a width [character], the rest of each indented by two more;
+    options stay whole, to be pasted.
+
+    >>> print(broken_at("  one two three", 10))
+      one two
+        three
+    """
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        if len(line) <= width or line.startswith("--", len(indent)):
+            lines.append(line)
+            continue
+        shape = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
+        whole = {"break_long_words": False, "break_on_hyphens": False}
+        lines += textwrap.wrap(line.strip(), width, **shape, **whole)
+    return "\n".join(lines)
 
 
 def _beside(path, output):
