@@ -120,6 +120,25 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{file}: {count} of {total} tests {UNCHANGED} (without {folder} all of them run)")
 
 
+def start_seconds(rounds=5):
+    """Seconds of the processor that the start of Python and NumPy takes, the least of some."""
+    import resource
+    import subprocess
+
+    found = []
+    for _ in range(rounds):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", "import numpy"], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
+
+
+def slowness():
+    """How many times slower this machine is now than that of the limits, on which that start takes 70 ms; at least 1."""
+    return max(1.0, start_seconds() / 0.070)
+
+
 def required(variable):
     """Whether the environment makes a check mandatory that otherwise skips."""
     return os.environ.get(variable, "0") not in ("", "0")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import slowness
 
 import hwdesign as hw
 from hwdesign import cli
@@ -573,6 +574,7 @@ LOADS = ["--load", "8192/1024/64", "--load", "1024/1024/16", "--load", "1024/819
 @pytest.mark.parametrize("words", [[], LOADS], ids=["one load", "three loads"])
 def test_it_takes_less_than_a_second_with_python_s_start(words):
     resource = pytest.importorskip("resource", reason="no resource usage of processes here")
+    limit = slowness()  # 1 s on the machine of the limits
 
     def seconds():  # of the processor: a busy machine is no fault of the code
         used = [resource.getrusage(resource.RUSAGE_CHILDREN)]
@@ -581,7 +583,7 @@ def test_it_takes_less_than_a_second_with_python_s_start(words):
         before, after = (u.ru_utime + u.ru_stime for u in used)
         return after - before
 
-    assert min(seconds() for _ in range(3)) < 1
+    assert min(seconds() for _ in range(3)) < limit
 
 
 def test_it_needs_numpy_alone():

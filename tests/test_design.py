@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import slowness
 
 import hwdesign as hw
 from hwdesign import Model, Plan
@@ -419,4 +420,4 @@ def test_a_hundred_thousand_triples_take_less_than_15_seconds_and_a_gigabyte():
     triples, seconds, processor, memory = map(float, done.stdout.split())
     told = f"{seconds:.1f} s, {processor:.1f} s of the processor, {memory / 1e6:.0f} MB"
     print(f"{triples:.0f} triples, each at 40 batches: {told}")
-    assert triples >= 100_000 and processor < 15 and memory < 1e9
+    assert triples >= 100_000 and processor < 15 * slowness() and memory < 1e9

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import slowness
 
 import hwdesign as hw
 from hwdesign.advice.case import as_model, config_path
@@ -465,7 +466,7 @@ def test_a_config_of_15_megabytes_takes_seconds(tmp_path):
     assert 14e6 < (where / "config.json").stat().st_size < config.MAX_BYTES
     start = time.process_time()
     assert stored(config.load(where), "experts") == [("nvfp4", 1.0)]
-    assert time.process_time() - start < 3  # about 1.2 s
+    assert time.process_time() - start < 3 * slowness()  # about 1.2 s
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import slowness
 
 import hwdesign as hw
 from hwdesign import Plan
@@ -288,7 +289,7 @@ def test_no_random_design_beats_the_reference(best, thousands):
 
 @pytest.mark.alone
 def test_the_reference_is_found_within_eight_seconds(timed):
-    assert timed[1] < 8  # 5 where nothing else runs
+    assert timed[1] < 8 * slowness()  # 5 where nothing else runs
 
 
 def test_no_other_value_of_a_coordinate_is_better_with_any_expert_width(best):

