@@ -170,6 +170,18 @@ def served(row):
     return model, recipe, {"attention": attention, "ffn": ffn}
 
 
+def modelled_seconds(rows):
+    """Our time per output token of each row, in the kernels of the engines of today, as a list [s]."""
+    from hwdesign.timing.serving import time_per_output_token
+
+    seconds = []
+    for row in rows:
+        model, recipe, plans = served(row)
+        load = {"concurrency": row["users"], "input_tokens": row["prompt"], "output_tokens": row["answer"]}
+        seconds.append(float(time_per_output_token(model, row["device"], recipe, **load, **plans, engine=row["engine"])))
+    return seconds
+
+
 def fits(row):
     """Whether a row has a size that is asked for, its engine runs it, and all its requests fit when they are longest."""
     from hwdesign.models.engine_plans import engine_plan_refusal

@@ -22,7 +22,6 @@ import pytest
 
 from hwdesign.models import config
 from hwdesign.timing.intervals import interval_factors
-from hwdesign.timing.serving import time_per_output_token
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -35,12 +34,7 @@ DENSE = np.array([row["kind"] == "dense" for row in ROWS])
 @functools.cache
 def modelled():
     """Our time of each row [s], in the kernels of the engines of today."""
-    seconds = []
-    for row in ROWS:
-        model, recipe, plans = unbuilt_shapes.served(row)
-        load = {"concurrency": row["users"], "input_tokens": row["prompt"], "output_tokens": row["answer"]}
-        seconds.append(time_per_output_token(model, row["device"], recipe, **load, **plans, engine=row["engine"]))
-    return np.array(seconds)
+    return np.array(unbuilt_shapes.modelled_seconds(ROWS))
 
 
 def ratios(*columns):
