@@ -3,7 +3,7 @@
     python scripts/trained_models.py
 
 The list beside this script is written by hand: name, config, the day it was read, and whether verdicts and chapters compare the
-model. All else comes from the config: sizes as `hwdesign.advice.evidence.sizes` counts them, and the source from its `_source`
+model. All else comes from the config: sizes as `hwdesign.advice.bands.sizes` counts them, and the source from its `_source`
 key. The same configs give the same bytes. Configs that are written from descriptions must not be listed.
 """
 
@@ -12,7 +12,7 @@ import io
 import json
 from pathlib import Path
 
-from hwdesign.advice.evidence import family_of, sizes
+from hwdesign.advice.bands import family_of, sizes
 from hwdesign.models import config
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from conftest import slowness
 
 import hwdesign as hw
 from hwdesign import Model, Plan
-from hwdesign.advice import design_command, design_space, evidence
+from hwdesign.advice import bands, design_command, design_space
 from hwdesign.advice.breaks import loads
 from hwdesign.advice.case import Case
 from hwdesign.advice.design_families import FAMILIES
@@ -153,7 +153,7 @@ def setting(where="H200", gpus=4, name="vllm", **more):
 def test_the_front_is_that_of_each_triple_one_by_one(family, where, name, budget, monkeypatch):
     small(monkeypatch, (2048,), (16,))
     active = budget if family == "llama" else 1.5e9
-    leave = tuple(evidence.RATIOS)
+    leave = tuple(bands.RATIOS)
     space = Space([family], Bounds(parameters=budget, active=active, leave=leave))
     cut(space, 2)
     triples = compared(space, setting(where, 2, name), np.array([1, 4, 16, 64, 256]))
@@ -194,7 +194,7 @@ def test_each_design_on_the_front_is_within_budget_bands_and_targets(found):
         assert model == point.model
         assert abs(model.parameters / 8e9 - 1) <= 0.03
         assert abs(model.active_parameters(include_embedding=True) / 1.5e9 - 1) <= 0.03
-        assert evidence.outside(model, "moe_gqa") == () and evidence.family_of(model) == "moe_gqa"
+        assert bands.outside(model, "moe_gqa") == () and bands.family_of(model) == "moe_gqa"
         assert point.token_seconds <= 0.01 and point.first_seconds <= 0.3
         assert point.case.breakdown.feasible and loads(point.case) and point.case.recipe == point.recipe
         assert point.case.token_seconds == pytest.approx(point.token_seconds, rel=1e-12)
@@ -367,7 +367,7 @@ def test_the_help_names_every_family_ratio_and_unit(capsys):
         main(["design", "--help"])
     told = capsys.readouterr().out
     assert left.value.code == 0
-    assert all(name in told for name in (*FAMILIES, *evidence.RATIOS, "20ms", "30B", "--pick", "Ctrl-C"))
+    assert all(name in told for name in (*FAMILIES, *bands.RATIOS, "20ms", "30B", "--pick", "Ctrl-C"))
 
 
 def test_targets_that_nothing_meets_are_told_with_the_fastest(capsys, monkeypatch):

@@ -11,10 +11,9 @@ import pytest
 import trained_models
 from conftest import ROOT
 
-from hwdesign.advice import evidence, shapes
+from hwdesign.advice import bands, shapes
+from hwdesign.advice.bands import FAMILIES, RATIOS, family_of, outside, ratio_band, ratios, sizes
 from hwdesign.advice.evidence import (
-    FAMILIES,
-    RATIOS,
     TOPICS,
     TRAITS,
     Ablation,
@@ -22,11 +21,6 @@ from hwdesign.advice.evidence import (
     ablations,
     evidence_for,
     exchange_rate,
-    family_of,
-    outside,
-    ratio_band,
-    ratios,
-    sizes,
     traits,
 )
 from hwdesign.models import config
@@ -233,7 +227,7 @@ def test_bands_of_large_models_are_those_that_verdicts_use():
 def test_every_model_of_the_table_lies_in_the_band_of_its_family():
     for row in shapes.known_models():
         if row["family"] in FAMILIES:
-            for name, x in evidence._ratios(row).items():
+            for name, x in bands._ratios(row).items():
                 band = ratio_band(name, row["family"])
                 assert band.least <= x <= band.most
     assert sum(row["family"] == "other" for row in shapes.known_models()) == 1  # DeepSeek-V4: compressed attention

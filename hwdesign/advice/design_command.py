@@ -8,10 +8,10 @@ import time
 import warnings
 from pathlib import Path
 
+from hwdesign.advice.bands import RATIOS
 from hwdesign.advice.design_families import FAMILIES
 from hwdesign.advice.design_space import VOCABULARY
 from hwdesign.advice.designing import design
-from hwdesign.advice.evidence import RATIOS
 from hwdesign.catalogue.device import device_names
 from hwdesign.catalogue.engine import engine_names
 

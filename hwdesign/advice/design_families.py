@@ -1,12 +1,12 @@
 """The families that designs are made in, and the bands of trained models that bound them: those of
-`hwdesign.advice.evidence`. A design outside a band may be good; nobody has shown it.
+`hwdesign.advice.bands`. A design outside a band may be good; nobody has shown it.
 """
 
 import functools
 from typing import NamedTuple
 
 from hwdesign._check import choice
-from hwdesign.advice.evidence import RATIOS, ratio_band
+from hwdesign.advice.bands import RATIOS, ratio_band
 
 
 class Family(NamedTuple):
@@ -16,7 +16,7 @@ class Family(NamedTuple):
     True
     """
 
-    kind: str  # as in `hwdesign.advice.evidence.FAMILIES`
+    kind: str  # as in `hwdesign.advice.bands.FAMILIES`
     experts: bool = False
     latent: bool = False
     linear: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwdesign._check import choice
-from hwdesign.advice import evidence
+from hwdesign.advice import bands
 from hwdesign.advice.design_families import FAMILIES, band, inside
 from hwdesign.models.blocks import Block, DenseFFN, MoE, SelfAttention
 from hwdesign.models.latent import LatentAttention
@@ -98,12 +98,12 @@ class Shape:
 
     @property
     def ratios(self):
-        """Its proportions by name, as a dict; see `hwdesign.advice.evidence.ratios`."""
-        return evidence.ratios(self.model)
+        """Its proportions by name, as a dict; see `hwdesign.advice.bands.ratios`."""
+        return bands.ratios(self.model)
 
     def outside(self):
         """Names of the ratios that lie outside the band of trained models, as a tuple."""
-        found = evidence.outside(self.model, FAMILIES[self.family].kind)
+        found = bands.outside(self.model, FAMILIES[self.family].kind)
         return tuple(departure.ratio for departure in found)
 
     def __str__(self):

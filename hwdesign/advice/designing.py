@@ -8,12 +8,12 @@ import time
 import numpy as np
 
 from hwdesign._check import count, every, listed, members, shown, single, vector
+from hwdesign.advice.bands import RATIOS
 from hwdesign.advice.case import as_model
 from hwdesign.advice.design_families import FAMILIES
 from hwdesign.advice.design_front import DesignFront, Designs, Point, plain
 from hwdesign.advice.design_search import NO_LIMIT, Loader, Search, Setting, plan_pairs
 from hwdesign.advice.design_space import ROUND_POSITIONS, TOLERANCE, VOCABULARY, Bounds, Space
-from hwdesign.advice.evidence import RATIOS
 from hwdesign.catalogue.device import device as as_device
 from hwdesign.catalogue.engine import engine as as_engine
 from hwdesign.models.engine_plans import engine_plan_refusal
@@ -80,7 +80,7 @@ def design(
     engine : str or Engine
         Which plans and shapes it runs, whose kernels are taken.
     leave : str or sequence of str
-        Ratios that may lie outside the bands, by their names in `hwdesign.advice.evidence.RATIOS`,
+        Ratios that may lie outside the bands, by their names in `hwdesign.advice.bands.RATIOS`,
         as "aspect" or "granularity".
     vocabulary : int
         Rows of the embedding [element].
@@ -106,7 +106,7 @@ def design(
     Notes
     -----
     Source: `hwdesign.timing.part_times`, whose sums are those of `time_per_output_token`; bands by
-    `hwdesign.advice.evidence`; refusals by `hwdesign.advice.breaks`. Plans without stages.
+    `hwdesign.advice.bands`; refusals by `hwdesign.advice.breaks`. Plans without stages.
 
     Examples
     --------
