@@ -140,6 +140,12 @@ def share(model, speed):
     return f"{100 * float(found['share']):.0f}"
 
 
+def kv_heads(name):
+    """Key-value heads and layers of a model, in words."""
+    model = config.load(name)
+    return f"{model.blocks[0].mixer.num_kv_heads} key-value heads in {len(model.blocks)} layers"
+
+
 def unbuilt_differences():
     """By how much a planner's answer differs from ours, for each shape that nobody built [dimensionless]."""
     rows = unbuilt_shapes.read(HERE.parent / "tests/data/unbuilt_shapes.csv")
@@ -259,8 +265,8 @@ Three surprises, each with its term:
   layers: at 50 it is the {terms("deepseek-r1", 50)} that differ most.
 - **Llama-3.1-70B is near it for patient users** ({share("llama-3.1-70b", 25)} % at 25 token/s) and far for hasty ones ({share("llama-3.1-70b", 100)} % at 100). There the scores of its 80 layers
   count: {terms("llama-3.1-70b", 100)}, and every layer more ends in two more sums over the GPUs.
-- **The mixtures with grouped heads are furthest away** (Qwen3-30B {share("qwen3-30b-a3b", 50)} %, MiniMax-M2.5 {share("minimax-m2.5", 50)} % at 50). It is attention, not the experts: four to eight key-value heads
-  in 48 to 62 layers leave several times the cache of one or two heads in half as many layers. Whether so few answer as well is the next section.
+- **The mixtures with grouped heads are furthest away** (Qwen3-30B {share("qwen3-30b-a3b", 50)} %, MiniMax-M2.5 {share("minimax-m2.5", 50)} % at 50). It is attention, not the experts: {kv_heads("qwen3-30b-a3b")} and
+  {kv_heads("minimax-m2.5")} leave several times the cache of the one or two in half as many layers of their designs. Whether so few answer as well is the next section.
 
 ## What nobody has shown
 
