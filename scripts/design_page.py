@@ -226,7 +226,8 @@ hwdesign design --parameters 30e9 --active 3e9 --context 32768 \\
 Every shape of four families that has the budget within 3 % and keeps each of its proportions inside the band of trained
 models, under every pair of plans that vLLM runs, in every format that the device multiplies: {int(small["triples"]):,} triples on 8 H200,
 {int(rack["triples"]):,} on a rack of 72 GB300, each at its best batch. The rows are what a GPU makes when each user wants so many
-tokens per second; in brackets lies the middle 80 % of published points around such a modelled time.
+tokens per second; in brackets lies the middle 80 % of published points around such a modelled time. The energy is that of a decode step, scaled from
+power that was measured on B200 ({{doc}}`accuracy`).
 
 ![Tokens per second of a GPU against tokens per second of a user, both on logarithmic axes, for the best designs and for {PUBLISHED} on 8 H200 and on 72 {FAST}: at 100 tokens per second of a user {number(small["gpu_rate"])} against {number(known_small["gpu_rate"])} on H200](designing_fronts.svg)
 
